@@ -1,0 +1,60 @@
+# make lab        open the notebooks in JupyterLab
+# make test       helper tests, lint, and strict nbval on every notebook
+# make notebooks  run every notebook in place and store its outputs
+# make bench      speed, as ratios inside one run
+# make gpu-check  what only a GPU can tell, as JSON
+# make lint       ruff over code and notebooks, and the workflow files
+# make clean      remove .venv and every cache
+
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+
+.PHONY: lab test notebooks bench gpu-check lint clean install
+.DEFAULT_GOAL := lab
+
+# A stamp for each set of packages: make installs again only when a list of dependencies changed.
+$(VENV)/.lab: pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" \
+	  || { echo "Python 3.10 or newer is needed: make PYTHON=/path/to/python3 lab"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable ".[lab]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.lab
+	$(PIP) --editable ".[lab,test,peers]"
+	@touch $@
+
+install: $(VENV)/.lab
+
+lab: $(VENV)/.lab
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
+
+notebooks: $(VENV)/.test
+	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+gpu-check: $(VENV)/.lab
+	$(BIN)/python -m benchmarks.gpu_check
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf

@@ -1,0 +1,1 @@
+"""Speed, as ratios inside one run; never part of the tests."""

@@ -1,0 +1,68 @@
+"""A statement checked against what was measured."""
+
+from typing import Any
+
+VERDICTS = ("holds", "holds when", "does not hold", "no effect at this scale")
+
+
+class ClaimError(AssertionError):
+    """A statement that the measurement does not bear out."""
+
+
+def claim(text: str, ok: Any, /, **measured: Any) -> None:  # noqa: ANN401
+    """Print ``text`` with a tick and the measured numbers, or raise ``ClaimError`` with them.
+
+    ``ok`` is the comparison: true or false, also as a tensor or array of one element. Anything
+    else, such as a tuple, which is true whatever it holds, raises ``TypeError``.
+
+    >>> claim("Two and two are four.", 2 + 2 == 4, total=4)
+    ✓ Two and two are four. [total = 4]
+    """
+    numbers = _numbers(measured)
+    if not _truth(ok):
+        raise ClaimError(f"not borne out here: {text}{numbers}")
+    print(f"✓ {text}{numbers}")
+
+
+def verdict(number: str, statement: str, finding: str, ok: Any, /, **measured: Any) -> None:  # noqa: ANN401
+    """Print a popular statement with its verdict, or raise ``ClaimError`` if it is not measured so.
+
+    ``finding`` begins with one of ``VERDICTS``; "holds when" goes on with the condition. ``ok`` is
+    the comparison that the verdict rests on, as in ``claim``.
+
+    >>> verdict("P0", "Bigger is better.", "holds when it is free", 3 > 2, price=0)
+    P0 “Bigger is better.”
+       holds when it is free [price = 0]
+    """
+    if not finding.startswith(VERDICTS):
+        raise ValueError(f"finding must begin with one of {VERDICTS}; got {finding!r}")
+    numbers = _numbers(measured)
+    if not _truth(ok):
+        raise ClaimError(f"not borne out here: {number} {finding}{numbers}")
+    print(f"{number} “{statement}”\n   {finding}{numbers}")
+
+
+def _truth(ok: Any) -> bool:  # noqa: ANN401
+    try:
+        value = ok.item() if hasattr(ok, "item") else ok
+    except (RuntimeError, ValueError):
+        value = None
+    if not isinstance(value, bool):
+        raise TypeError(f"ok must be one comparison, true or false; got {ok!r}")
+    return value
+
+
+def _numbers(measured: dict[str, Any]) -> str:
+    shown = [f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in measured.items()]
+    return f" [{', '.join(shown)}]" if shown else ""
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, (list, tuple)):
+        return " / ".join(map(_shown, value))
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+    return str(value)

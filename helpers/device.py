@@ -1,0 +1,62 @@
+"""What this machine is, and the model that fits it."""
+
+import random
+from dataclasses import dataclass
+
+import torch
+
+from helpers._checks import one_of, whole
+from helpers.model import ModelConfig
+
+
+def pick(name: str | None = None) -> torch.device:
+    """Return the device to train on: CUDA where there is one, the CPU otherwise.
+
+    Apple's "mps" is used only if asked for by name: at these sizes the CPU is faster, and the
+    notebooks need float64, which MPS lacks. Raises ``ValueError`` for a device that is not here.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    present = {
+        "cpu": lambda: True,
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+    }
+    if not present[one_of("name", name, present)]():
+        raise ValueError(f"name must be a device of this machine; got {name!r}, which is not here")
+    return torch.device(name)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python and torch (every device); ``ValueError`` for a negative seed."""
+    random.seed(whole("seed", seed, at_least=0))
+    torch.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A shape of model that a machine trains in seconds; ``model`` adds the vocabulary."""
+
+    name: str
+    context: int
+    width: int
+    layers: int
+    heads: int
+
+    def model(self, vocab_size: int) -> ModelConfig:
+        """Return the configuration for a vocabulary of ``vocab_size`` tokens."""
+        return ModelConfig(vocab_size, self.context, self.width, self.layers, self.heads)
+
+
+PRESETS = {
+    "small": Preset("small", context=32, width=32, layers=1, heads=2),
+    "medium": Preset("medium", context=64, width=64, layers=2, heads=4),
+    "gpu": Preset("gpu", context=256, width=320, layers=8, heads=5),
+}
+
+
+def preset(device: torch.device | str) -> Preset:
+    """Return "gpu" (10 million parameters) on CUDA, "small" (20 thousand) elsewhere, or by name."""
+    if isinstance(device, torch.device):
+        return PRESETS["gpu" if device.type == "cuda" else "small"]
+    return PRESETS[one_of("device", device, PRESETS)]
