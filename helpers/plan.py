@@ -218,7 +218,7 @@ class RunPlan:
 
     @property
     def warmup_reach(self) -> Fraction:
-        """The share of the full learning rate that the run reaches; below 1 if it ends in warmup."""
+        """The share of the full learning rate that is reached; below 1 if warmup is cut off."""
         if self.warmup_steps <= self.total_steps:
             return Fraction(1)
         return Fraction(self.total_steps, self.warmup_steps)
