@@ -47,7 +47,7 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
 notebooks: $(VENV)/.test
-	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
+	TQDM_DISABLE=1 $(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

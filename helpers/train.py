@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
-from tqdm.auto import tqdm
 
 from helpers._checks import one_of, positive, whole
+from helpers._progress import progress
 from helpers.accumulate import MicroBatch, backward
 from helpers.data import shuffled_batches
 from helpers.device import seed_everything
@@ -265,14 +265,12 @@ def train(
         if held_out is not None and (step % eval_every == 0 or step == plan.total_steps):
             history.held_out[step] = held_out.mean_loss(model)
 
-    progress = tqdm(
-        factors, desc="training", unit=" updates", delay=2, mininterval=0.5, leave=False
-    )
+    bar = progress(factors, "training", "updates")
     was_training = model.training
     model.train()
     try:
         measure_held_out()
-        for factor, update in zip(progress, _updates(plan, seed)):
+        for factor, update in zip(bar, _updates(plan, seed)):
             started = time.perf_counter()
             for group in updater.param_groups:
                 group["lr"] = lr * factor
@@ -294,7 +292,7 @@ def train(
     except KeyboardInterrupt:
         history.interrupted = True
     finally:
-        progress.close()
+        bar.close()
         updater.zero_grad()
         model.train(was_training)
     return history

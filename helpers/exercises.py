@@ -1,0 +1,219 @@
+"""Hints, and automatic checks of a reader's answers.
+
+A check works the right value out from its definition; no answer is written down here.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from helpers._checks import one_of
+from helpers.plan import RunPlan
+
+Review = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A hint, and a review that returns what is wrong with an answer, or None."""
+
+    hint: str
+    review: Review
+
+
+def _number(right: float, *, too_small: str, too_large: str) -> Review:
+    """Review one number; say in which direction it is off, and what a usual reason is."""
+
+    def review(answer: object) -> str | None:
+        if isinstance(answer, bool) or not isinstance(answer, (int, float)):
+            return f"a number is asked for, not {answer!r}."
+        if math.isclose(answer, right, rel_tol=1e-6):
+            return None
+        return (
+            f"{answer:g} is too small. {too_small}"
+            if answer < right
+            else (f"{answer:g} is too large. {too_large}")
+        )
+
+    return review
+
+
+def _numbers(*reviews: tuple[str, Review]) -> Review:
+    """Review a tuple of named numbers."""
+
+    def review(answer: object) -> str | None:
+        if not isinstance(answer, (tuple, list)) or len(answer) != len(reviews):
+            names = ", ".join(name for name, _ in reviews)
+            return f"{len(reviews)} numbers are asked for ({names}), not {answer!r}."
+        for value, (name, part) in zip(answer, reviews):
+            problem = part(value)
+            if problem:
+                return f"{name}: {problem}"
+        return None
+
+    return review
+
+
+def _function(
+    right: Callable[..., float], draw: Callable[[random.Random], dict[str, int]]
+) -> Review:
+    """Review a function by calling it for many sizes, drawn from a fixed seed."""
+
+    def review(answer: object) -> str | None:
+        if not callable(answer):
+            return f"a function is asked for, not {answer!r}."
+        generator = random.Random(0)
+        for _ in range(200):
+            sizes = draw(generator)
+            shown = ", ".join(f"{name}={value}" for name, value in sizes.items())
+            try:
+                value = answer(**sizes)
+            except Exception as error:
+                return f"with {shown} it raises {type(error).__name__}: {error}"
+            if value is ...:
+                return "unanswered"
+            if not isinstance(value, (int, float)) or not math.isclose(value, right(**sizes)):
+                return f"with {shown} it returns {value!r}, which is not right."
+        return None
+
+    return review
+
+
+def _steps(examples: int, batch_size: int, accumulation: int, epochs: int) -> int:
+    return RunPlan(examples, batch_size, accumulation=accumulation, epochs=epochs).total_steps
+
+
+def _last_say(examples: int, batch_size: int) -> float:
+    return batch_size / RunPlan(examples, batch_size).last_batch_size
+
+
+def _sizes(*names: str) -> Callable[[random.Random], dict[str, int]]:
+    """Return a draw of sizes that are often, but not always, divisible by one another."""
+    ranges = {"examples": 60, "batch_size": 8, "accumulation": 4, "epochs": 4}
+    return lambda generator: {name: generator.randint(1, ranges[name]) for name in names}
+
+
+_PILES = RunPlan(500, 32)
+_DROPPED = RunPlan(810, 8, epochs=3, drop_last=True)
+_KEPT = _DROPPED.replace(drop_last=False)
+
+EXERCISES = {
+    "piles of papers": Exercise(
+        "Count the full piles first. What is left over is a pile too.",
+        _numbers(
+            (
+                "changes of course",
+                _number(
+                    _PILES.total_steps,
+                    too_small="The last pile counts, though it is short.",
+                    too_large="Each pile gives one change of course, not each paper.",
+                ),
+            ),
+            (
+                "papers in the last pile",
+                _number(
+                    _PILES.last_batch_size,
+                    too_small="How many papers are in all full piles together?",
+                    too_large="The last pile gets only what the full piles leave.",
+                ),
+            ),
+        ),
+    ),
+    "loss of an update": Exercise(
+        "Add all token losses of the update, then divide once. By what?",
+        _number(
+            (2 * 4.0 + 8 * 1.0) / (2 + 8),
+            too_small="Did the division use more than the number of targets?",
+            too_large="A mean of two means gives the two targets as much say as the eight.",
+        ),
+    ),
+    "halve the noise": Exercise(
+        "The noise falls with the square root of the batch size.",
+        _number(
+            (1 / 0.5) ** 2,
+            too_small="At this factor the noise falls to more than half.",
+            too_large="At this factor the noise falls to less than half.",
+        ),
+    ),
+    "the say of the last batch": Exercise(
+        "Under a mean for each batch, what is the weight of one example in a batch of n?",
+        _function(_last_say, _sizes("examples", "batch_size")),
+    ),
+    "kept or dropped": Exercise(
+        "Work out one epoch first. The short batch at its end is there three times, or not at all.",
+        _numbers(
+            (
+                "last batch kept",
+                _number(
+                    _KEPT.total_steps,
+                    too_small="The short batch at the end of an epoch is an update too.",
+                    too_large="Divide by the batch size before multiplying by the epochs.",
+                ),
+            ),
+            (
+                "last batch dropped",
+                _number(
+                    _DROPPED.total_steps,
+                    too_small="Only a batch that is not full is dropped, once an epoch.",
+                    too_large="Every epoch drops its short batch.",
+                ),
+            ),
+        ),
+    ),
+    "count the updates": Exercise(
+        "Two roundings: examples to batches, then batches to updates. Which way does each go?",
+        _function(_steps, _sizes("examples", "batch_size", "accumulation", "epochs")),
+    ),
+    "tokens billed": Exercise(
+        "Every epoch reads the whole file again.",
+        _number(
+            RunPlan(1, 1, tokens=250_000, epochs=4).tokens_processed,
+            too_small="Each pass over the file is processed anew.",
+            too_large="The batch size does not change how many tokens there are.",
+        ),
+    ),
+    "records in a conversation": Exercise(
+        "Count what is to be predicted, not what was said.",
+        _numbers(
+            (
+                "one record for the conversation",
+                _number(1, too_small="There is something to predict.", too_large="It stays whole."),
+            ),
+            (
+                "one record for each target",
+                _number(
+                    sum(role == "assistant" for role in ("system", *("user", "assistant") * 3)),
+                    too_small="Every answer of the assistant is a target.",
+                    too_large="What the user and the system say is given, not predicted.",
+                ),
+            ),
+        ),
+    ),
+}
+
+
+def assess(name: str, answer: object) -> tuple[bool | None, str]:
+    """Return (right, message); right is None for an exercise that is not answered yet.
+
+    Raises ``ValueError`` for a name that is no exercise.
+    """
+    exercise = EXERCISES[one_of("name", name, EXERCISES)]
+    parts = answer if isinstance(answer, (tuple, list)) else [answer]
+    problem = "unanswered" if any(part is ... for part in parts) else exercise.review(answer)
+    if problem == "unanswered":
+        return None, f"“{name}” is waiting for your answer: put it in place of the dots."
+    if problem:
+        return False, f"“{name}”: not yet. {problem[0].upper()}{problem[1:]}"
+    return True, f"“{name}”: right."
+
+
+def check(name: str, answer: object) -> None:
+    """Print whether ``answer`` is right, and if not, what is off; an ellipsis is no answer yet."""
+    print(assess(name, answer)[1])
+
+
+def hint(name: str) -> None:
+    """Print a hint for an exercise; ``ValueError`` for a name that is none."""
+    print(EXERCISES[one_of("name", name, EXERCISES)].hint)

@@ -1,0 +1,366 @@
+"""Every figure of the notebooks, one function each.
+
+Batch size runs on a log₂ axis, learning rate on log₁₀. A batch size has the same colour and marker
+in every figure. A limit or an ideal is a thin grey line with its name on it.
+"""
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import patches
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from torch import Tensor
+
+from helpers._checks import one_of
+from helpers.plan import RunPlan
+from helpers.train import History
+
+GREY = "#767676"
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito 2008
+MARKERS = "os^DvP*X<>hpd"
+
+
+class Picture(Figure):
+    """A figure that shows itself once in a notebook, with an alternative text.
+
+    It is unknown to pyplot, so that nothing stays open and nothing is shown twice.
+    """
+
+    def __init__(self, alt: str, *, width: float = 6.4, height: float = 3.8) -> None:
+        super().__init__(figsize=(width, height), dpi=100, layout="constrained")
+        self.alt = alt
+
+    def png(self) -> bytes:
+        """Return the picture as a PNG file."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        data = {
+            "image/png": base64.b64encode(self.png()).decode("ascii"),
+            "text/plain": f"Figure: {self.alt}",
+        }
+        return data, {"image/png": {"alt": self.alt}}
+
+
+def batch_colour(batch_size: int) -> Any:  # noqa: ANN401
+    """Return the colour of a batch size: dark for small, light for large."""
+    return mpl.colormaps["viridis"](min(0.9, 0.11 * math.log2(batch_size)))
+
+
+def batch_marker(batch_size: int) -> str:
+    """Return the marker of a batch size."""
+    return MARKERS[round(math.log2(batch_size)) % len(MARKERS)]
+
+
+def _axes(
+    figure: Picture, x: str, y: str, *, rows_columns: tuple[int, int, int] = (1, 1, 1)
+) -> Axes:
+    axes = figure.add_subplot(*rows_columns)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return axes
+
+
+def _batch_axis(axes: Axes, batch_sizes: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(batch_sizes), [f"{size:,}" for size in batch_sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _plain_log_axis(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:
+    """Write each line's name beside its last point, no two on top of each other."""
+    low, high = axes.get_ylim()
+    apart = 0.065 * (high - low)
+    position = -math.inf
+    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+        position = max(y, position + apart)
+        axes.annotate(
+            name,
+            (x, y),
+            xytext=(1.02, (position - low) / (high - low)),
+            textcoords="axes fraction",
+            va="center",
+            color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.4, "lw": 0.8},
+        )
+
+
+def noise_against_batch(batch_sizes: Sequence[int], noise: Sequence[float]) -> Picture:
+    """Draw the noise of a gradient (a share of its length) against batch size, beside 1/√B."""
+    figure = Picture(
+        "log-log plot of the noise of the gradient, as a share of the gradient's length, against "
+        "batch size; the measured points lie along a grey line of slope minus one half."
+    )
+    axes = _axes(figure, "batch size (sequences)", "noise ÷ length of the gradient")
+    ideal = [noise[0] * (batch_sizes[0] / size) ** 0.5 for size in batch_sizes]
+    axes.plot(batch_sizes, ideal, color=GREY, lw=1)
+    axes.plot(batch_sizes, noise, "o", color=BLUE, ms=8)
+    _batch_axis(axes, batch_sizes)
+    _plain_log_axis(axes)
+    middle = len(batch_sizes) // 2
+    axes.annotate(
+        "1/√B",
+        (batch_sizes[middle], ideal[middle]),
+        (10, 10),
+        textcoords="offset points",
+        color=GREY,
+    )
+    return figure
+
+
+def loss_curves(
+    histories: Mapping[int, History], *, along: str = "examples", title: str = ""
+) -> Picture:
+    """Draw held-out loss along "examples", "updates" or "seconds", a line for each batch size."""
+    one_of("along", along, ("examples", "updates", "seconds"))
+    units = {
+        "examples": "examples seen",
+        "updates": "updates made",
+        "seconds": "seconds of training",
+    }
+    figure = Picture(
+        f"held-out loss against {units[along]}, one line for each of the batch sizes "
+        f"{', '.join(map(str, histories))}."
+    )
+    axes = _axes(figure, units[along], "held-out loss (nats a token)")
+    axes.set_title(title, loc="left", fontsize="medium")
+    ends = []
+    for batch_size, history in histories.items():
+        steps, losses = list(history.held_out), list(history.held_out.values())
+        if along == "seconds":  # on a logarithmic axis, which has no place for the start
+            steps, losses = steps[1:], losses[1:]
+        passed = {"examples": history.examples, "seconds": history.seconds}.get(along)
+        x = steps if passed is None else [passed[step - 1] if step else 0 for step in steps]
+        colour = batch_colour(batch_size)
+        axes.plot(x, losses, color=colour, marker=batch_marker(batch_size), ms=5, lw=1.8)
+        ends.append((x[-1], losses[-1], f"batch {batch_size}", colour))
+    if along == "seconds":
+        axes.set_xscale("log")
+    _name_ends(axes, ends)
+    return figure
+
+
+def loss_against_rate(rates: Sequence[float], losses: Mapping[int, Sequence[float]]) -> Picture:
+    """Draw final held-out loss against learning rate, a line for each batch size.
+
+    A run that diverged (NaN) is a cross at the upper edge; the best rate of a batch has a ring.
+    """
+    figure = Picture(
+        f"final held-out loss against learning rate on a logarithmic axis, one line for each of "
+        f"the batch sizes {', '.join(map(str, losses))}; a ring marks the best rate of each."
+    )
+    axes = _axes(figure, "learning rate", "held-out loss (nats a token)")
+    axes.set_xscale("log")
+    ends = []
+    for batch_size, values in losses.items():
+        colour, marker = batch_colour(batch_size), batch_marker(batch_size)
+        axes.plot(rates, values, color=colour, marker=marker, ms=5, lw=1.8)
+        finite = [(loss, rate) for loss, rate in zip(values, rates) if math.isfinite(loss)]
+        if finite:
+            loss, rate = min(finite)
+            axes.plot(rate, loss, "o", ms=14, mfc="none", mec=colour, mew=1.5)
+            ends.append(
+                (*max((rate, loss) for loss, rate in finite), f"batch {batch_size}", colour)
+            )
+    top = axes.get_ylim()[1]
+    for batch_size, values in losses.items():
+        for loss, rate in zip(values, rates):
+            if not math.isfinite(loss):
+                axes.plot(
+                    rate, top, "x", color=batch_colour(batch_size), ms=9, mew=2, clip_on=False
+                )
+    _name_ends(axes, ends)
+    return figure
+
+
+def noise_and_speed(
+    batch_sizes: Sequence[int], noise: Sequence[float], speed: Sequence[float], *, chosen: int
+) -> Picture:
+    """Draw noise and examples per second against batch size, with one batch size picked out."""
+    figure = Picture(
+        "two plots against batch size: the noise of the gradient falls, and the examples per "
+        "second rise and then level off; the chosen batch size is marked in both.",
+        width=8,
+        height=3.4,
+    )
+    position = list(batch_sizes).index(chosen)
+    panels = (("noise ÷ length of the gradient", noise), ("examples per second", speed))
+    for column, (label, values) in enumerate(panels, start=1):
+        axes = _axes(figure, "batch size (sequences)", label, rows_columns=(1, 2, column))
+        axes.plot(batch_sizes, values, "o-", color=GREY, lw=1, ms=4)
+        axes.plot(
+            chosen,
+            values[position],
+            batch_marker(chosen),
+            color=batch_colour(chosen),
+            ms=13,
+            mec="black",
+        )
+        _batch_axis(axes, batch_sizes)
+        _plain_log_axis(axes)
+        axes.annotate(
+            f"{values[position]:,.3g}",
+            (chosen, values[position]),
+            (0, 12),
+            textcoords="offset points",
+            ha="center",
+        )
+        axes.margins(y=0.2)
+    return figure
+
+
+def throughput(batch_sizes: Sequence[int], speed: Sequence[float]) -> Picture:
+    """Draw examples per second against batch size, beside perfect scaling from the first."""
+    figure = Picture(
+        "log-log plot of examples per second against batch size; the points rise more slowly than "
+        "the grey line of perfect scaling and level off."
+    )
+    axes = _axes(figure, "batch size (sequences)", "examples per second")
+    axes.plot(batch_sizes, speed, "o-", color=BLUE, ms=8)
+    _batch_axis(axes, batch_sizes)
+    _plain_log_axis(axes)
+    top = axes.get_ylim()[1]
+    axes.plot(
+        batch_sizes, [speed[0] * size / batch_sizes[0] for size in batch_sizes], color=GREY, lw=1
+    )
+    axes.set_ylim(top=1.6 * top)
+    axes.annotate(
+        "twice the batch,\ntwice the speed",
+        (batch_sizes[1], speed[0] * batch_sizes[1] / batch_sizes[0]),
+        (-12, 14),
+        textcoords="offset points",
+        ha="right",
+        color=GREY,
+    )
+    return figure
+
+
+def epoch_orders(epochs: Sequence[Sequence[Tensor]]) -> Picture:
+    """Draw who shares a batch with whom: a row for each epoch, a box for each batch."""
+    figure = Picture(
+        f"the examples in the order of {len(epochs)} epochs, one row an epoch, boxed into batches; "
+        f"every number is in every row once, in other company each time.",
+        width=8,
+        height=0.6 + 0.6 * len(epochs),
+    )
+    axes = figure.add_subplot()
+    count = sum(len(batch) for batch in epochs[0])
+    colours = mpl.colormaps["viridis"]
+    for row, batches in enumerate(epochs):
+        start = 0
+        for batch in batches:
+            axes.add_patch(
+                patches.Rectangle(
+                    (start + 0.06, row - 0.42),
+                    len(batch) - 0.12,
+                    0.84,
+                    fill=False,
+                    ec="black",
+                    lw=1.5,
+                )
+            )
+            for offset, example in enumerate(batch.tolist()):
+                share = example / max(count - 1, 1)
+                axes.add_patch(
+                    patches.Rectangle(
+                        (start + offset + 0.12, row - 0.34), 0.76, 0.68, color=colours(share)
+                    )
+                )
+                axes.text(
+                    start + offset + 0.5,
+                    row,
+                    example,
+                    ha="center",
+                    va="center",
+                    color="white" if share < 0.55 else "black",
+                )
+            start += len(batch)
+    axes.set_xlim(0, count)
+    axes.set_ylim(len(epochs) - 0.5, -0.5)
+    axes.set_yticks(range(len(epochs)), [f"epoch {number}" for number in range(1, len(epochs) + 1)])
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def repeats(
+    passes: Sequence[float], training: Sequence[float], held_out: Sequence[float]
+) -> Picture:
+    """Draw training and held-out loss against how often each example was seen."""
+    figure = Picture(
+        "training loss and held-out loss against the number of passes over the data, at the same "
+        "number of updates; they lie together for a few passes, then the training loss falls to "
+        "nearly zero while the held-out loss rises."
+    )
+    axes = _axes(
+        figure, "passes over the data, at the same number of updates", "loss (nats a token)"
+    )
+    axes.plot(passes, held_out, "o-", color=ORANGE, ms=7)
+    axes.plot(passes, training, "s--", color=BLUE, ms=7)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(passes), [f"{count:g}" for count in passes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    _name_ends(
+        axes,
+        [
+            (passes[-1], held_out[-1], "held out", ORANGE),
+            (passes[-1], training[-1], "training", BLUE),
+        ],
+    )
+    return figure
+
+
+def named_curves(curves: Mapping[str, Mapping[int, float]], *, y: str) -> Picture:
+    """Draw a few named series against updates made."""
+    figure = Picture(f"{y} against updates made, one line each for {', '.join(curves)}.")
+    axes = _axes(figure, "updates made", y)
+    ends = []
+    for (name, curve), colour, style in zip(
+        curves.items(), (BLUE, ORANGE, GREEN), ("o-", "s--", "^-."), strict=False
+    ):
+        axes.plot(list(curve), list(curve.values()), style, color=colour, ms=6)
+        last = max(curve)
+        ends.append((last, curve[last], name, colour))
+    axes.set_ylim(bottom=0)
+    _name_ends(axes, ends)
+    return figure
+
+
+def run_timeline(plan: RunPlan, factors: Sequence[float]) -> Picture:
+    """Draw the learning rate over the updates of a run, with the ends of its epochs."""
+    figure = Picture(
+        f"the factor on the learning rate over {plan.total_steps} updates, with a line at the end "
+        f"of each epoch and the warmup shaded.",
+        width=7,
+        height=3,
+    )
+    axes = _axes(figure, "update", "factor on the learning rate")
+    axes.axvspan(0, min(plan.warmup_steps, plan.total_steps), color=ORANGE, alpha=0.15, lw=0)
+    axes.step(range(1, plan.total_steps + 1), factors, where="mid", color=BLUE)
+    ends = range(plan.steps_per_epoch, plan.total_steps + 1, plan.steps_per_epoch)
+    for end in ends[:: max(1, len(ends) // 20)]:
+        axes.axvline(end, color=GREY, lw=1, ls=":")
+    axes.set_ylim(0, 1.08)
+    axes.set_xlim(0, plan.total_steps + 1)
+    axes.set_title(
+        "dotted: an epoch ends; shaded: warmup", loc="left", color=GREY, fontsize="small"
+    )
+    return figure

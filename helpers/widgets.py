@@ -1,0 +1,93 @@
+"""Every interactive figure: sliders above a picture that is drawn again at each move.
+
+The picture is an image widget whose bytes change. So there is exactly one, in ipywidgets 7 and 8,
+and nothing is left in the output area. Without ipywidgets a reader gets the still figure.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from helpers import plots
+from helpers.plan import RunPlan
+from helpers.schedule import lr_factors
+
+try:
+    import ipywidgets
+except ImportError:
+    ipywidgets = None
+
+Shown = tuple[plots.Picture, str]
+
+
+def batch_explorer(
+    batch_sizes: Sequence[int], noise: Sequence[float], speed: Sequence[float]
+) -> Any:  # noqa: ANN401
+    """Return a slider over batch sizes with the noise and the speed that were measured there."""
+
+    def show(batch_size: int) -> Shown:
+        position = list(batch_sizes).index(batch_size)
+        picture = plots.noise_and_speed(batch_sizes, noise, speed, chosen=batch_size)
+        seconds = 10_000 / speed[position]
+        text = (
+            f"Batch <b>{batch_size:,}</b>: noise {noise[position]:.2f} times the gradient, "
+            f"{speed[position]:,.0f} examples per second, {seconds:,.1f} s for 10,000 examples."
+        )
+        return picture, text
+
+    return _explorer(show, {"batch_size": ("batch size", list(batch_sizes), batch_sizes[0])})
+
+
+def plan_explorer() -> Any:  # noqa: ANN401
+    """Return sliders over the arguments of a ``RunPlan``, with its table and its learning rate."""
+
+    def show(drop_last: bool, warmup: float, **sizes: int) -> Shown:
+        plan = RunPlan(**sizes, warmup=warmup / 100, drop_last=drop_last)
+        factors = lr_factors(plan.total_steps, plan.warmup_steps, "cosine")
+        return plots.run_timeline(plan, factors), plan._repr_html_()
+
+    return _explorer(
+        show,
+        {
+            "examples": ("examples", [10, 40, 91, 100, 400, 800, 810, 1600, 5000], 800),
+            "batch_size": ("batch size", [1, 2, 4, 8, 10, 16, 32, 64], 8),
+            "accumulation": ("accumulation", [1, 2, 3, 4, 8], 1),
+            "devices": ("devices", [1, 2, 3, 4, 8], 1),
+            "epochs": ("epochs", [1, 2, 3, 5, 10], 3),
+            "warmup": ("warmup, %", [0, 3, 5, 10, 20], 5),
+            "drop_last": ("drop last", [False, True], False),
+        },
+    )
+
+
+def _explorer(
+    show: Callable[..., Shown], controls: Mapping[str, tuple[str, list[Any], Any]]
+) -> Any:  # noqa: ANN401
+    """Join sliders, each a (label, options, first value), to what ``show`` makes of them."""
+    show = lru_cache(maxsize=64)(show)
+    picture, text = show(**{name: first for name, (_, _, first) in controls.items()})
+    if ipywidgets is None:
+        return picture
+    sliders = {
+        name: ipywidgets.SelectionSlider(
+            options=options,
+            value=first,
+            description=label,
+            style={"description_width": "7em"},
+        )
+        for name, (label, options, first) in controls.items()
+    }
+    image = ipywidgets.Image(value=picture.png(), format="png")
+    words = ipywidgets.HTML(value=text)
+
+    def redraw(_: object) -> None:
+        try:
+            picture, words.value = show(**{name: slider.value for name, slider in sliders.items()})
+        except ValueError as error:
+            words.value = f"<b>No such run:</b> {error}"
+        else:
+            image.value = picture.png()
+
+    for slider in sliders.values():
+        slider.observe(redraw, names="value")
+    return ipywidgets.VBox([*sliders.values(), words, image])

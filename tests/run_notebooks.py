@@ -1,0 +1,71 @@
+"""Run notebooks in place and store their outputs: ``python -m tests.run_notebooks PATH ...``.
+
+What is stored depends on the notebook alone, as far as that can be: no metadata of the machine,
+no times, no state of widgets. So a diff shows what was meant.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WIDGET_TEXT = "Run this cell to move the sliders; without a kernel, see the still figure above."
+
+
+def run(path: Path) -> None:
+    """Execute one notebook from the top and write it back."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        store_widget_state=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute()
+    normalise(notebook)
+    nbformat.write(notebook, path)
+
+
+def normalise(notebook: NotebookNode) -> None:
+    """Take out of a notebook what belongs to the machine that ran it."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        if cell.cell_type == "code":
+            cell.outputs = _joined([_still(output) for output in cell.outputs])
+
+
+def _still(output: NotebookNode) -> NotebookNode:
+    """Put words in place of a live widget, which no reader could load from a file."""
+    if WIDGET_VIEW in output.get("data", {}):
+        output.data = nbformat.from_dict({"text/plain": WIDGET_TEXT})
+    return output
+
+
+def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join neighbouring pieces of one stream: where they were cut is chance."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output.output_type == "stream" == last.get("output_type") and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        started = time.perf_counter()
+        run(Path(name))
+        print(f"{name}: {time.perf_counter() - started:.0f} s")
