@@ -46,8 +46,9 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
+notebooks: export TQDM_DISABLE = 1
 notebooks: $(VENV)/.test
-	TQDM_DISABLE=1 $(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
+	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

@@ -330,7 +330,8 @@ def repeats(
 
 def named_curves(curves: Mapping[str, Mapping[int, float]], *, y: str) -> Picture:
     """Draw a few named series against updates made."""
-    figure = Picture(f"{y} against updates made, one line each for {', '.join(curves)}.")
+    names = "; ".join(name.replace("\n", " ") for name in curves)
+    figure = Picture(f"{y} against updates made, one line each for: {names}.")
     axes = _axes(figure, "updates made", y)
     ends = []
     for (name, curve), colour, style in zip(

@@ -1,0 +1,131 @@
+import re
+
+import pytest
+
+from helpers.exercises import EXERCISES, assess, check, hint
+
+NAME = "halve the noise"
+
+# For each exercise: the right answer by hand, and wrong ones that readers are likely to give.
+RIGHT = {
+    "piles of papers": (16, 20),
+    "loss of an update": 1.6,
+    "halve the noise": 4,
+    "kept or dropped": (306, 303),
+    "tokens billed": 1_000_000,
+    "records in a conversation": (1, 3),
+}
+WRONG = {
+    "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
+    "loss of an update": [2.5, 1.0, 16, 0.8, True, "1.6"],
+    "halve the noise": [2, 1.41, 8, 0.25],
+    "kept or dropped": [(304, 303), (306, 304), (102, 101), (303, 303)],
+    "tokens billed": [250_000, 4_000_000, 62_500],
+    "records in a conversation": [(3, 1), (7, 7), (1, 7), (1, 1), (0, 3)],
+}
+
+
+def right_function(examples, batch_size, accumulation=1, epochs=1):
+    """Count by walking, one example after the other."""
+    updates = 0
+    for _ in range(epochs):
+        batches = len(range(0, examples, batch_size))
+        updates += len(range(0, batches, accumulation))
+    return updates
+
+
+def last_say(examples, batch_size):
+    last = [len(range(start, min(start + batch_size, examples))) for start in
+            range(0, examples, batch_size)][-1]  # fmt: skip
+    return batch_size / last
+
+
+FUNCTIONS = {"count the updates": right_function, "the say of the last batch": last_say}
+
+
+def numbers_in(text):
+    return {float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)}
+
+
+def test_every_exercise_is_tested():
+    assert {*RIGHT, *FUNCTIONS} == set(EXERCISES)
+    assert set(WRONG) == set(RIGHT)
+
+
+@pytest.mark.parametrize(("name", "answer"), (RIGHT | FUNCTIONS).items())
+def test_right_answer(name, answer):
+    assert assess(name, answer)[0] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [(name, answer) for name in WRONG for answer in WRONG[name]]
+)
+def test_wrong_answer_is_told_without_the_right_one(name, answer):
+    right, message = assess(name, answer)
+    assert right is False
+    expected = RIGHT[name] if isinstance(RIGHT[name], tuple) else (RIGHT[name],)
+    given_away = numbers_in(message) - numbers_in(repr(answer))
+    assert given_away.isdisjoint(map(float, expected))
+
+
+def floor_of_all(examples, batch_size, accumulation, epochs):
+    return examples // batch_size // accumulation * epochs
+
+
+def floor_of_updates(examples, batch_size, accumulation, epochs):
+    return -(-examples // batch_size) // accumulation * epochs
+
+
+def rounded_at_the_end(examples, batch_size, accumulation, epochs):
+    return -(-examples * epochs // (batch_size * accumulation))
+
+
+def raises(**_):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize(
+    "function", [floor_of_all, floor_of_updates, rounded_at_the_end, raises, 3, lambda **_: "5"]
+)
+def test_wrong_function_is_shown_where_it_is_wrong(function):
+    right, message = assess("count the updates", function)
+    assert right is False
+    assert "With examples=" in message or "A function is asked for" in message
+
+
+def test_one_for_every_example_is_wrong():
+    assert assess("the say of the last batch", lambda **_: 1.0)[0] is False
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_unanswered_exercise_is_no_error(name, capsys):
+    check(name, ...)
+    assert "waiting for your answer" in capsys.readouterr().out
+    assert assess(name, (3, ...))[0] is None
+
+
+def test_function_left_open_is_unanswered():
+    assert assess("count the updates", lambda **_: ...)[0] is None
+
+
+def test_check_prints_the_message(capsys):
+    check(NAME, RIGHT[NAME])
+    assert capsys.readouterr().out == f"“{NAME}”: right.\n"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_hint_does_not_hold_the_answer(name, capsys):
+    hint(name)
+    out = capsys.readouterr().out
+    assert len(out) > 20
+    answer = RIGHT.get(name, ())
+    for value in answer if isinstance(answer, tuple) else (answer,):
+        assert not re.search(rf"\b{value}\b", out)
+
+
+@pytest.mark.parametrize("call", [check, assess])
+def test_unknown_name_is_told(call):
+    with pytest.raises(ValueError, match="name must be one of"):
+        call("no such exercise", 1)
+    with pytest.raises(ValueError, match="name must be one of"):
+        hint("no such exercise")

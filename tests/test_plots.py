@@ -1,0 +1,116 @@
+import base64
+import math
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from matplotlib.text import Text
+
+from helpers import plots
+from helpers.plan import RunPlan
+from helpers.schedule import lr_factors
+from helpers.train import History
+
+SIZES = (1, 4, 16, 64)
+
+
+def history(losses, seconds_each=0.1):
+    made = History(RunPlan(64, 8))
+    for loss in losses[1:]:
+        made.add(loss, 1e-3, 8, 64, seconds_each)
+    made.held_out = dict(enumerate(losses))
+    return made
+
+
+def drawn():
+    orders = [list(torch.arange(12).split(4)), list(torch.arange(12).flip(0).split(4))]
+    plan = RunPlan(80, 8, epochs=3, warmup=0.1)
+    return {
+        "noise": plots.noise_against_batch(SIZES, [8, 4, 2, 1]),
+        "curves": plots.loss_curves({4: history([4, 3, 2]), 16: history([4, 3.5, 3])}),
+        "seconds": plots.loss_curves({4: history([4, 3, 2])}, along="seconds"),
+        "rates": plots.loss_against_rate([1e-3, 1e-2], {4: [3, 2], 16: [3.1, math.nan]}),
+        "explorer": plots.noise_and_speed(SIZES, [8, 4, 2, 1], [10, 20, 30, 35], chosen=16),
+        "throughput": plots.throughput(SIZES, [10, 20, 30, 35]),
+        "repeats": plots.repeats([1, 4, 64], [2.3, 2.2, 0.5], [2.3, 2.4, 6]),
+        "named": plots.named_curves({"few": {0: 3, 9: 4}, "many": {0: 3, 9: 1}}, y="loss (nats)"),
+        "timeline": plots.run_timeline(plan, lr_factors(30, 3, "cosine")),
+        "orders": plots.epoch_orders(orders),
+    }
+
+
+@pytest.mark.parametrize("name", drawn())
+def test_picture_has_labels_an_alternative_text_and_is_small(name):
+    picture = drawn()[name]
+    assert picture.png().startswith(b"\x89PNG")
+    assert len(picture.png()) < 80_000
+    assert len(picture.alt) > 40
+    if name != "orders":
+        for axes in picture.axes:
+            assert axes.get_xlabel()
+            assert axes.get_ylabel()
+    assert plt.get_fignums() == []
+
+
+def test_notebook_shows_a_picture_once_with_its_alternative_text():
+    picture = drawn()["noise"]
+    data, metadata = InteractiveShell.instance().display_formatter.format(picture)
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert metadata["image/png"]["alt"] == picture.alt
+    assert "0x" not in data["text/plain"]
+
+
+def test_same_batch_same_look_and_neighbours_differ():
+    looks = [(plots.batch_colour(size), plots.batch_marker(size)) for size in SIZES]
+    assert len(set(looks)) == len(SIZES)
+    lines = drawn()["curves"].axes[0].lines
+    assert [line.get_color() for line in lines] == [plots.batch_colour(4), plots.batch_colour(16)]
+    assert [line.get_marker() for line in lines] == [plots.batch_marker(4), plots.batch_marker(16)]
+
+
+def test_diverged_run_is_a_cross_and_the_best_has_a_ring():
+    axes = drawn()["rates"].axes[0]
+    crosses = [line for line in axes.lines if line.get_marker() == "x"]
+    rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
+    assert [line.get_xdata()[0] for line in crosses] == [1e-2]
+    assert sorted(line.get_xdata()[0] for line in rings) == [1e-3, 1e-2]
+
+
+def test_all_diverged_is_no_crash():
+    picture = plots.loss_against_rate([1e-3, 1e-2], {4: [math.nan, math.nan]})
+    assert picture.png()
+
+
+def test_names_of_lines_do_not_overlap():
+    close = {size: history([4, 3, 2 + size / 1000]) for size in SIZES}
+    picture = plots.loss_curves(close)
+    picture.png()
+    boxes = [Text.get_window_extent(text) for text in picture.axes[0].texts]
+    boxes.sort(key=lambda box: box.y0)
+    assert len(boxes) == len(SIZES)
+    assert all(above.y0 >= below.y1 for below, above in pairwise(boxes))
+
+
+def test_ideal_of_the_noise_figure_falls_as_the_root():
+    grey = drawn()["noise"].axes[0].lines[0]
+    assert list(grey.get_ydata()) == pytest.approx([8, 4, 2, 1])
+
+
+def test_curves_run_along_what_is_asked():
+    made = history([4, 3, 2])
+    ends = {
+        along: plots.loss_curves({4: made}, along=along).axes[0].lines[0].get_xdata()[-1]
+        for along in ("examples", "updates", "seconds")
+    }
+    assert ends == {"examples": 16, "updates": 2, "seconds": pytest.approx(0.2)}
+    with pytest.raises(ValueError, match="along must be one of"):
+        plots.loss_curves({4: made}, along="tokens")
+
+
+def test_timeline_marks_every_epoch_and_the_warmup():
+    axes = drawn()["timeline"].axes[0]
+    ends = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert ends == [10, 20, 30]
+    assert axes.patches[0].get_width() == 3

@@ -1,0 +1,108 @@
+import itertools
+import subprocess
+import sys
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import pytest
+
+from helpers import plots, widgets
+from helpers.plan import RunPlan
+
+SIZES, NOISE, SPEED = (1, 4, 16, 64), (8.0, 4.0, 2.0, 1.0), (800.0, 2000.0, 5000.0, 8000.0)
+
+
+def parts(box):
+    *sliders, words, image = box.children
+    return {slider.description: slider for slider in sliders}, words, image
+
+
+def pictures(box):
+    return [child for child in box.children if isinstance(child, ipywidgets.Image)]
+
+
+@pytest.fixture
+def batch():
+    return widgets.batch_explorer(SIZES, NOISE, SPEED)
+
+
+@pytest.fixture
+def planner():
+    return widgets.plan_explorer()
+
+
+def test_each_move_leaves_exactly_one_picture(batch):
+    sliders, _, image = parts(batch)
+    seen = {bytes(image.value)}
+    for size in (4, 16, 64):
+        sliders["batch size"].value = size
+        assert len(pictures(batch)) == 1
+        assert bytes(image.value).startswith(b"\x89PNG")
+        seen.add(bytes(image.value))
+    assert len(seen) == 4
+    assert plt.get_fignums() == []
+
+
+def test_words_give_the_measured_numbers(batch):
+    sliders, words, _ = parts(batch)
+    sliders["batch size"].value = 16
+    assert "<b>16</b>" in words.value
+    assert "2.00 times" in words.value
+    assert "5,000 examples per second" in words.value
+    assert "2.0 s for 10,000" in words.value  # 10,000 ÷ 5,000
+
+
+def test_planner_counts_as_a_run_plan_does(planner):
+    sliders, words, _ = parts(planner)
+    assert "300" in words.value  # 800 ÷ 8 × 3
+    sliders["examples"].value = 810
+    sliders["epochs"].value = 1
+    assert ">102<" in words.value
+    sliders["drop last"].value = True
+    assert ">101<" in words.value
+
+
+def test_planner_with_no_update_says_so_and_recovers(planner):
+    sliders, words, image = parts(planner)
+    sliders["drop last"].value = True
+    before = bytes(image.value)
+    sliders["examples"].value = 10
+    sliders["batch size"].value = 16
+    assert "No such run" in words.value
+    assert bytes(image.value).startswith(b"\x89PNG")
+    sliders["batch size"].value = 8
+    assert "No such run" not in words.value
+    assert bytes(image.value) != before
+
+
+def test_every_choice_of_the_planner_is_a_plan_or_an_error_in_words(planner):
+    sliders, words, _ = parts(planner)
+    for examples, batch_size, devices in itertools.product((10, 91), (1, 64), (1, 8)):
+        sliders["examples"].value = examples
+        sliders["batch size"].value = batch_size
+        sliders["devices"].value = devices
+        expected = RunPlan(examples, batch_size, devices=devices, epochs=3).total_steps
+        assert f">{expected}<" in words.value
+
+
+def test_every_slider_has_a_label_and_keys(planner):
+    sliders, _, _ = parts(planner)
+    assert len(sliders) == 7
+    for label, slider in sliders.items():
+        assert label
+        assert isinstance(slider, ipywidgets.SelectionSlider)
+
+
+def test_without_ipywidgets_there_is_the_still_figure(monkeypatch):
+    monkeypatch.setattr(widgets, "ipywidgets", None)
+    assert isinstance(widgets.batch_explorer(SIZES, NOISE, SPEED), plots.Picture)
+    assert isinstance(widgets.plan_explorer(), plots.Picture)
+
+
+def test_import_works_without_ipywidgets():
+    code = (
+        "import sys; sys.modules['ipywidgets'] = None\n"
+        "import helpers.widgets; print(helpers.widgets.ipywidgets)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"
