@@ -216,7 +216,7 @@ def noise_and_speed(
         _batch_axis(axes, batch_sizes)
         _plain_log_axis(axes)
         axes.annotate(
-            f"{values[position]:,.3g}",
+            f"{values[position]:,.0f}" if values[position] >= 100 else f"{values[position]:.2g}",
             (chosen, values[position]),
             (0, 12),
             textcoords="offset points",

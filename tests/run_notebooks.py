@@ -4,6 +4,7 @@ What is stored depends on the notebook alone, as far as that can be: no metadata
 no times, no state of widgets. So a diff shows what was meant.
 """
 
+import base64
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,9 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+# The README shows what this cell drew.
+PICTURE_CELL = ("01_batches.ipynb", "best")
+PICTURE = Path(__file__).parent.parent / ".github" / "picture.png"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_TEXT = "Run this cell to move the sliders; without a kernel, see the still figure above."
 
@@ -33,6 +37,14 @@ def run(path: Path) -> None:
     client.execute()
     normalise(notebook)
     nbformat.write(notebook, path)
+    for cell in notebook.cells:
+        if (path.name, cell.id) == PICTURE_CELL:
+            PICTURE.write_bytes(picture_of(cell))
+
+
+def picture_of(cell: NotebookNode) -> bytes:
+    """Return the stored picture of a cell, as a PNG file."""
+    return base64.b64decode(cell.outputs[-1].data["image/png"])
 
 
 def normalise(notebook: NotebookNode) -> None:

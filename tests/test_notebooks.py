@@ -10,9 +10,10 @@ import pytest
 from nbconvert import HTMLExporter
 
 from helpers import exercises
-from tests.run_notebooks import METADATA, WIDGET_VIEW, normalise
+from tests.run_notebooks import METADATA, PICTURE, PICTURE_CELL, WIDGET_VIEW, normalise, picture_of
 
-PATHS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parent.parent
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IGNORED = "nbval-ignore-output"
 SPEAKS = re.compile(r"^(print|claim|verdict|check|plots\.|widgets\.)|^    print\(", re.MULTILINE)
 CLAIMS = re.compile(r"^(claim|verdict)\(", re.MULTILINE)
@@ -137,7 +138,7 @@ def test_export_to_html_keeps_figures_and_alternative_texts(path):
     ]
     assert body.count('src="data:image/png;base64') == len(pictures) > 0
     for output in pictures:
-        assert html.escape(output.metadata["image/png"]["alt"]) in body
+        assert f'alt="{output.metadata["image/png"]["alt"]}"' in html.unescape(body)
 
 
 def all_outputs(notebook):
@@ -218,6 +219,13 @@ def test_lint_sees_the_damage(damage):
     notebook = copy.deepcopy(read(PATHS[0]))
     damage(notebook)
     assert list(problems(notebook))
+
+
+def test_readme_shows_the_picture_that_is_stored():
+    name, cell = PICTURE_CELL
+    notebook = next(read(path) for path in PATHS if path.name == name)
+    assert PICTURE.read_bytes() == picture_of(cell_named(notebook, cell))
+    assert f"({PICTURE.relative_to(ROOT).as_posix()})" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_normalise_leaves_a_stored_notebook_as_it_is():
