@@ -1,20 +1,27 @@
-"""A big update from small batches: the one place where gradients of micro-batches are added."""
+"""A big update from small batches, on one device or several: how their gradients are added.
+
+The rule is here and nowhere else: every target of an update has the same say.
+"""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from helpers._checks import one_of, positive
 from helpers.model import IGNORED, token_loss
 
 MicroBatch = tuple[Tensor, Tensor]
+NORMALIZE = ("tokens", "batches")
 
 
 def backward(
     model: nn.Module, micro_batches: Sequence[MicroBatch], *, normalize: str = "tokens"
-) -> Tensor:
-    """Add the gradients of one update to the parameters' ``.grad`` and return its loss.
+) -> tuple[Tensor, int]:
+    """Add the gradients of one update to the parameters' ``.grad``; return its loss and targets.
 
     ``micro_batches`` are pairs (inputs, targets) as ``collate`` makes them. With "tokens" the loss
     is the sum over all targets of the update divided by their number, so that it does not matter
@@ -22,23 +29,41 @@ def backward(
     mean, which weights a target more where there are few: the fault that Transformers had until
     October 2024, kept here to be shown. A micro-batch without a target adds nothing.
 
+    A model in ``DistributedDataParallel`` shares the update with the other devices. Loss and
+    number of targets are then those of all devices, and gradients are sent once, with the last
+    micro-batch. With "batches" each device averages its own.
+
     Raises ``ValueError`` for no micro-batch, no target in the whole update, or an unknown rule.
     """
-    one_of("normalize", normalize, ("tokens", "batches"))
+    one_of("normalize", normalize, NORMALIZE)
     counts = [int((targets != IGNORED).sum()) for _, targets in micro_batches]
-    if sum(counts) == 0:
+    shared = isinstance(model, DistributedDataParallel)
+    # The gradients of several devices are averaged, so each divides by the mean of their targets.
+    mean_count = _mean_over_devices(float(sum(counts)), model) if shared else sum(counts)
+    if mean_count == 0:
         raise ValueError(
             f"micro_batches must hold a target; got {len(counts)} micro-batches without one"
         )
     total: Tensor | float = 0.0
-    for (inputs, targets), count in zip(micro_batches, counts):
-        if count == 0:
+    for number, ((inputs, targets), count) in enumerate(zip(micro_batches, counts), start=1):
+        if count == 0 and not shared:
             continue
-        divisor = sum(counts) if normalize == "tokens" else count * len(counts)
-        loss = token_loss(model(inputs), targets, "sum") / divisor
-        loss.backward()
+        divisor = mean_count if normalize == "tokens" else max(count, 1) * len(counts)
+        with model.no_sync() if shared and number < len(counts) else nullcontext():
+            loss = token_loss(model(inputs), targets, "sum") / divisor
+            loss.backward()
         total = total + loss.detach()
-    return total
+    if not shared:
+        return total, sum(counts)
+    return _mean_over_devices(total, model), round(mean_count.item() * dist.get_world_size())
+
+
+def _mean_over_devices(value: Tensor | float, model: DistributedDataParallel) -> Tensor:
+    """Return the mean of a number over all devices, in the precision of the model or better."""
+    device = next(model.parameters()).device
+    mean = torch.as_tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(mean, group=model.process_group)
+    return mean / dist.get_world_size(model.process_group)
 
 
 def gradients(

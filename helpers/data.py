@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.data import DistributedSampler
 
 from helpers._checks import whole
 from helpers.model import IGNORED
@@ -155,14 +156,26 @@ def split(windows: Tensor, *, held_out: int, seed: int = 0) -> tuple[Tensor, Ten
 
 
 def shuffled_batches(
-    examples: int, batch_size: int, *, seed: int, epoch: int = 0, drop_last: bool = False
+    examples: int,
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int = 0,
+    drop_last: bool = False,
+    rank: int = 0,
+    devices: int = 1,
 ) -> list[Tensor]:
     """Return the batches of one epoch, each an int64 tensor of positions in the data set.
 
-    Each epoch has an order of its own, and it can be drawn without those before it.
+    Each epoch has an order of its own, and it can be drawn without those before it. With several
+    ``devices`` these are the batches of the one numbered ``rank``, from 0. All get as many
+    examples; torch's ``DistributedSampler`` repeats the few that are short.
     """
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    batches = list(torch.randperm(examples, generator=generator).split(batch_size))
+    sampler = DistributedSampler(
+        range(examples), num_replicas=devices, rank=rank, seed=seed * 1_000_003
+    )
+    sampler.set_epoch(epoch)
+    batches = list(torch.tensor(list(sampler)).split(batch_size))
     return batches[:-1] if drop_last and len(batches[-1]) < batch_size else batches
 
 

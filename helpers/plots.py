@@ -345,6 +345,55 @@ def named_curves(curves: Mapping[str, Mapping[int, float]], *, y: str) -> Pictur
     return figure
 
 
+def gap_against_spread(spreads: Sequence[int], gaps: Mapping[str, Sequence[float]]) -> Picture:
+    """Draw how far an accumulated gradient is from the whole one as the lengths spread out."""
+    figure = Picture(
+        "relative difference between accumulated and whole gradient against the spread of the "
+        "answers' lengths; the mean of means rises from zero, the division by tokens stays at zero."
+    )
+    axes = _axes(figure, "spread of the lengths (8 ± so many targets)", "difference ÷ gradient")
+    looks = {"batches": (ORANGE, "s--", "mean of means"), "tokens": (BLUE, "o-", "by tokens")}
+    ends = []
+    for rule, values in gaps.items():
+        colour, style, name = looks[rule]
+        axes.plot(spreads, values, style, color=colour, ms=6)
+        ends.append((spreads[-1], values[-1], name, colour))
+    _name_ends(axes, ends)
+    return figure
+
+
+def cost_of_accumulation(
+    splits: Sequence[int],
+    kept: Sequence[int],
+    seconds: Sequence[float],
+    *,
+    chosen: int | None = None,
+) -> Picture:
+    """Draw bytes kept for the backward pass, and time, against the number of micro-batches."""
+    figure = Picture(
+        "two plots against the number of micro-batches that one batch is cut into: the bytes kept "
+        "for the backward pass fall in proportion, and the time of the update rises.",
+        width=8,
+        height=3.4,
+    )
+    panels = (
+        ("kept for backward (MiB)", [size / 2**20 for size in kept]),
+        ("time (whole batch = 1)", [value / seconds[0] for value in seconds]),
+    )
+    for column, (label, values) in enumerate(panels, start=1):
+        axes = _axes(figure, "micro-batches in an update", label, rows_columns=(1, 2, column))
+        axes.plot(splits, values, "o-", color=BLUE, ms=6)
+        if chosen is not None:
+            value = values[list(splits).index(chosen)]
+            axes.plot(chosen, value, "D", color=ORANGE, ms=11, mec="black")
+            axes.annotate(
+                f"{value:.2g}", (chosen, value), (0, 12), textcoords="offset points", ha="center"
+            )
+        _batch_axis(axes, splits)
+        axes.set_ylim(0, 1.15 * max(values))
+    return figure
+
+
 def run_timeline(plan: RunPlan, factors: Sequence[float]) -> Picture:
     """Draw the learning rate over the updates of a run, with the ends of its epochs."""
     figure = Picture(

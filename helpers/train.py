@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
 
 from helpers._checks import one_of, positive, whole
 from helpers._progress import progress
-from helpers.accumulate import MicroBatch, backward
+from helpers.accumulate import NORMALIZE, MicroBatch, backward
 from helpers.data import shuffled_batches
 from helpers.device import seed_everything
 from helpers.model import IGNORED, token_loss
@@ -81,7 +83,7 @@ class Examples:
 
     def __init__(self, name: str, data: Data, model: nn.Module) -> None:
         inputs, targets = _inputs_and_targets(name, data)
-        config = getattr(model, "config", None)
+        config = getattr(getattr(model, "module", model), "config", None)
         if config is not None and inputs.shape[1] > config.context:
             raise ValueError(
                 f"{name} must hold at most {config.context} inputs an example, the model's "
@@ -112,18 +114,20 @@ class Examples:
         """Raise ``ValueError`` if any update of the run would have nothing to learn from."""
         if self.target_counts.all():
             return
-        updates = itertools.islice(_updates(plan, seed), plan.total_steps)
-        for number, update in enumerate(updates, start=1):
-            if not self.target_counts[torch.cat(update)].any():
+        on_devices = zip(*(_updates(plan, seed, rank) for rank in range(plan.devices)))
+        for number, shares in enumerate(itertools.islice(on_devices, plan.total_steps), start=1):
+            drawn = torch.cat([positions for share in shares for positions in share])
+            if not self.target_counts[drawn].any():
                 raise ValueError(
-                    f"{self.name} must give every update a target; none of the "
-                    f"{sum(map(len, update))} examples of update {number} has one. Use a larger "
-                    f"batch_size, or leave out examples without a target"
+                    f"{self.name} must give every update a target; none of the {len(drawn)} "
+                    f"examples of update {number} has one. Use a larger batch_size, or leave out "
+                    f"examples without a target"
                 )
 
     @torch.inference_mode()
     def mean_loss(self, model: nn.Module, batch_size: int = 256) -> float:
         """Return the loss per target over all examples, whatever the batch size."""
+        model = getattr(model, "module", model)
         was_training = model.training
         model.eval()
         total = 0.0
@@ -163,14 +167,27 @@ def evaluate(model: nn.Module, data: Data, *, batch_size: int = 256) -> float:
     return Examples("data", data, model).mean_loss(model, whole("batch_size", batch_size))
 
 
-def _updates(plan: RunPlan, seed: int) -> Iterator[list[Tensor]]:
-    """Yield for each update the positions of its micro-batches, epoch after epoch without end."""
+def _updates(plan: RunPlan, seed: int, rank: int = 0) -> Iterator[list[Tensor]]:
+    """Yield one device's micro-batches (as positions) of each update, epoch after epoch."""
     for epoch in itertools.count():
         batches = shuffled_batches(
-            plan.examples, plan.batch_size, seed=seed, epoch=epoch, drop_last=plan.drop_last
+            plan.examples,
+            plan.batch_size,
+            seed=seed,
+            epoch=epoch,
+            drop_last=plan.drop_last,
+            rank=rank,
+            devices=plan.devices,
         )
         for start in range(0, len(batches), plan.accumulation):
             yield batches[start : start + plan.accumulation]
+
+
+def _place(model: nn.Module) -> tuple[int, int]:
+    """Return the number of this device, from 0, and how many work on the same updates."""
+    if not isinstance(model, DistributedDataParallel):
+        return 0, 1
+    return dist.get_rank(model.process_group), dist.get_world_size(model.process_group)
 
 
 def _factors(schedule: Sequence[float] | None, plan: RunPlan) -> Sequence[float]:
@@ -208,11 +225,15 @@ def train(
     optimizer: str | Callable[..., Optimizer] = "adamw",
     schedule: Sequence[float] | None = None,
     clip: float | None = None,
+    normalize: str = "tokens",
     eval_data: Data | None = None,
     eval_every: int | None = None,
     seed: int = 0,
 ) -> History:
     """Train ``model`` in place, on the device where it is, and return what happened.
+
+    A model in ``DistributedDataParallel`` shares each update with the other devices: every process
+    calls ``train`` with the same arguments and the whole of the data, and draws its own share.
 
     Parameters
     ----------
@@ -230,6 +251,8 @@ def train(
         A factor on ``lr`` for each update, as ``lr_factors`` gives; constant without one.
     clip
         The largest norm of an update's whole gradient.
+    normalize
+        "tokens", or the wrong "batches" to see what it does: see ``accumulate.backward``.
     eval_every
         Measure ``eval_data`` after so many updates; before the first and after the last always.
     seed
@@ -243,10 +266,12 @@ def train(
     """
     examples = Examples("data", data, model)
     held_out = None if eval_data is None else Examples("eval_data", eval_data, model)
+    rank, devices = _place(model)
     plan = RunPlan(
         len(examples),
         batch_size,
         accumulation=accumulation,
+        devices=devices,
         epochs=epochs,
         max_steps=steps,
         drop_last=drop_last,
@@ -257,7 +282,9 @@ def train(
     eval_every = plan.total_steps if eval_every is None else whole("eval_every", eval_every)
     examples.refuse_update_without_target(plan, whole("seed", seed, at_least=0))
     seed_everything(seed)
+    one_of("normalize", normalize, NORMALIZE)
     updater = _build(optimizer, model, lr)
+    updater.zero_grad()
     history = History(plan)
 
     def measure_held_out() -> None:
@@ -270,13 +297,14 @@ def train(
     model.train()
     try:
         measure_held_out()
-        for factor, update in zip(bar, _updates(plan, seed)):
+        for factor, update in zip(bar, _updates(plan, seed, rank)):
             started = time.perf_counter()
             for group in updater.param_groups:
                 group["lr"] = lr * factor
 
             micro_batches = [examples.batch(positions) for positions in update]
-            loss = backward(model, micro_batches).item()
+            loss, targets = backward(model, micro_batches, normalize=normalize)
+            loss = loss.item()
             if not math.isfinite(loss):
                 history.diverged_at = history.steps + 1
                 break
@@ -285,9 +313,8 @@ def train(
             updater.step()
             updater.zero_grad()
 
-            drawn = torch.cat(update)
-            tokens = int(examples.target_counts[drawn].sum())
-            history.add(loss, lr * factor, len(drawn), tokens, time.perf_counter() - started)
+            drawn = devices * sum(map(len, update))
+            history.add(loss, lr * factor, drawn, targets, time.perf_counter() - started)
             measure_held_out()
     except KeyboardInterrupt:
         history.interrupted = True

@@ -38,6 +38,23 @@ def batch_explorer(
     return _explorer(show, {"batch_size": ("batch size", list(batch_sizes), batch_sizes[0])})
 
 
+def accumulation_explorer(
+    splits: Sequence[int], kept: Sequence[int], seconds: Sequence[float]
+) -> Any:  # noqa: ANN401
+    """Return a slider over the number of micro-batches, with the bytes and the time measured."""
+
+    def show(micro_batches: int) -> Shown:
+        position = list(splits).index(micro_batches)
+        picture = plots.cost_of_accumulation(splits, kept, seconds, chosen=micro_batches)
+        text = (
+            f"<b>{micro_batches}</b> micro-batches: {kept[position] / kept[0]:.1%} of the memory "
+            f"for activations, {seconds[position] / seconds[0]:.2f} times the time."
+        )
+        return picture, text
+
+    return _explorer(show, {"micro_batches": ("micro-batches", list(splits), splits[0])})
+
+
 def plan_explorer() -> Any:  # noqa: ANN401
     """Return sliders over the arguments of a ``RunPlan``, with its table and its learning rate."""
 

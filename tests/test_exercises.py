@@ -14,6 +14,8 @@ RIGHT = {
     "kept or dropped": (306, 303),
     "tokens billed": 1_000_000,
     "records in a conversation": (1, 3),
+    "the say of a short micro-batch": 4,
+    "accumulation for a recipe": 12,
 }
 WRONG = {
     "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
@@ -22,6 +24,8 @@ WRONG = {
     "kept or dropped": [(304, 303), (306, 304), (102, 101), (303, 303)],
     "tokens billed": [250_000, 4_000_000, 62_500],
     "records in a conversation": [(3, 1), (7, 7), (1, 7), (1, 1), (0, 3)],
+    "the say of a short micro-batch": [1, 0.25, 2, 16],
+    "accumulation for a recipe": [24, 96, 3, 8],
 }
 
 
@@ -40,7 +44,17 @@ def last_say(examples, batch_size):
     return batch_size / last
 
 
-FUNCTIONS = {"count the updates": right_function, "the say of the last batch": last_say}
+def pooled(sums, counts):
+    """Give each target its micro-batch's mean, then take the mean over all of them."""
+    each = [total / count for total, count in zip(sums, counts) for _ in range(count)]
+    return sum(each) / len(each)
+
+
+FUNCTIONS = {
+    "the loss of an accumulated update": pooled,
+    "count the updates": right_function,
+    "the say of the last batch": last_say,
+}
 
 
 def numbers_in(text):
@@ -91,6 +105,13 @@ def test_wrong_function_is_shown_where_it_is_wrong(function):
     right, message = assess("count the updates", function)
     assert right is False
     assert "With examples=" in message or "A function is asked for" in message
+
+
+def test_mean_of_means_is_wrong_and_an_empty_micro_batch_is_no_crash():
+    def mean_of_means(sums, counts):
+        return sum(total / count for total, count in zip(sums, counts) if count) / len(counts)
+
+    assert assess("the loss of an accumulated update", mean_of_means)[0] is False
 
 
 def test_one_for_every_example_is_wrong():

@@ -1,0 +1,245 @@
+"""How fast ``train`` is, against Transformers' Trainer and against a loop with nothing in it."""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.table import Report, Row
+from helpers.data import CharTokenizer, load_text, sequences
+from helpers.model import ModelConfig, SmallLM
+from helpers.train import train
+
+LR = 1e-3
+CLIP = 1.0
+SECONDS = 45.0  # for each size
+Run = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A shape of model and batch, how long to run it, and the least ratio against the Trainer."""
+
+    batch: int
+    context: int
+    width: int
+    layers: int
+    heads: int
+    updates: int
+    against_trainer: float
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch}, context {self.context}, width {self.width}, "
+            f"layers {self.layers}, heads {self.heads}"
+        )
+
+    def config(self, vocab_size: int) -> ModelConfig:
+        """Return the configuration of the model."""
+        return ModelConfig(vocab_size, self.context, self.width, self.layers, self.heads)
+
+
+SIZES = {
+    "small": Size(16, 32, 32, 1, 2, updates=300, against_trainer=2.5),
+    "medium": Size(64, 64, 64, 2, 4, updates=20, against_trainer=1.5),
+}
+
+
+def examples(context: int) -> tuple[Tensor, int]:
+    """Return the windows of the default text and the size of its vocabulary."""
+    text = load_text()
+    tokenizer = CharTokenizer(text)
+    return sequences(tokenizer.encode(text), context), tokenizer.vocab_size
+
+
+def parameters(model: nn.Module) -> int:
+    """Return how many numbers are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds that some work takes, until the device is done too."""
+    started = time.perf_counter()
+    work()
+    synchronize(device)
+    return time.perf_counter() - started
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def ours(size: Size, device: torch.device) -> tuple[SmallLM, Run]:
+    """Return the model, and what trains it for so many updates and returns the seconds."""
+    windows, vocab_size = examples(size.context)
+    model = SmallLM(size.config(vocab_size)).to(device)
+
+    def run(updates: int) -> float:
+        arguments = {"batch_size": size.batch, "lr": LR, "clip": CLIP, "steps": updates}
+        return timed(lambda: train(model, windows, **arguments), device)
+
+    return model, run
+
+
+def bare(size: Size, device: torch.device) -> tuple[SmallLM, Run]:
+    """Return the same for a loop that sees one batch, prepared beforehand."""
+    windows, vocab_size = examples(size.context)
+    model = SmallLM(size.config(vocab_size)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
+    inputs = windows[: size.batch, :-1].to(device).contiguous()
+    targets = windows[: size.batch, 1:].to(device).flatten()
+
+    def loop(updates: int) -> None:
+        for _ in range(updates):
+            F.cross_entropy(model(inputs).flatten(0, -2), targets).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, lambda updates: timed(lambda: loop(updates), device)
+
+
+def trainer(size: Size, device: torch.device, activation: str) -> tuple[nn.Module, Run]:
+    """Return the same for a GPT-2 and a Trainer that does nothing but train.
+
+    The clock starts at the first update, after the Trainer has set itself up.
+    """
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        PrinterCallback,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+        logging,
+    )
+
+    class Start(TrainerCallback):
+        at: float
+
+        def on_train_begin(self, *_: object, **__: object) -> None:
+            self.at = time.perf_counter()
+
+    logging.set_verbosity_error()
+    windows, vocab_size = examples(size.context)
+    inputs = windows[:, :-1].contiguous()
+    data = [{"input_ids": row, "labels": row} for row in inputs]
+    config = GPT2Config(
+        vocab_size=vocab_size,
+        n_positions=size.context,
+        n_embd=size.width,
+        n_layer=size.layers,
+        n_head=size.heads,
+        activation_function=activation,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    model = GPT2LMHeadModel(config)
+
+    def run(updates: int) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = TrainingArguments(
+                output_dir=folder,
+                per_device_train_batch_size=size.batch,
+                max_steps=updates,
+                learning_rate=LR,
+                lr_scheduler_type="constant",
+                weight_decay=0.01,  # torch's default, which the others have
+                max_grad_norm=CLIP,
+                optim="adamw_torch_fused",
+                use_cpu=device.type == "cpu",
+                dataloader_pin_memory=device.type != "cpu",
+                dataloader_num_workers=0,
+                save_strategy="no",
+                logging_strategy="no",
+                logging_nan_inf_filter=False,
+                report_to="none",
+                disable_tqdm=True,
+            )
+            start = Start()
+            loop = Trainer(model, arguments, train_dataset=data, callbacks=[start])
+            loop.remove_callback(PrinterCallback)
+            loop.train()
+            synchronize(device)
+            return time.perf_counter() - start.at
+
+    return model, run
+
+
+def measure(
+    size: Size, device: torch.device, *, updates: int, limit: float
+) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Return each contender's examples per second, one value a round, and its parameters.
+
+    In each round all run once, in an order drawn anew, and no round begins after ``limit`` seconds.
+    The Trainer takes part if it is installed.
+    """
+    makers = {"train": ours, "bare loop": bare}
+    if find_spec("transformers") and find_spec("accelerate"):
+        makers["Trainer"] = trainer
+    contenders = {name: make(size, device) for name, make in makers.items()}
+    speeds: dict[str, list[float]] = {name: [] for name in contenders}
+    order = list(contenders)
+    draw = random.Random(0)
+    for _, run in contenders.values():
+        run(3)
+    stop = time.perf_counter() + limit
+    while not speeds["train"] or time.perf_counter() < stop:
+        draw.shuffle(order)
+        for name in order:
+            speeds[name].append(size.batch * updates / seconds(contenders[name][1], updates))
+    return speeds, {name: parameters(model) for name, (model, _) in contenders.items()}
+
+
+def ratios(speeds: dict[str, list[float]], other: str) -> list[float]:
+    """Return, round by round, how many times as fast ``train`` is as the other."""
+    return [mine / its for mine, its in zip(speeds["train"], speeds[other])]
+
+
+def report() -> Report:
+    """Compare the contenders at both sizes on the CPU."""
+    found = Report()
+    for name, size in SIZES.items():
+        device = torch.device("cpu")
+        speeds, counts = measure(size, device, updates=size.updates, limit=SECONDS)
+        if "Trainer" in speeds:
+            found.rows.append(
+                Row.at_least(
+                    f"train, {name}, against the Trainer",
+                    ratios(speeds, "Trainer"),
+                    size.against_trainer,
+                )
+            )
+        found.rows.append(
+            Row.at_least(f"train, {name}, against a bare loop", ratios(speeds, "bare loop"), 0.95)
+        )
+        medians = ", ".join(
+            f"{who} {median(values) * size.context:,.0f} tokens/s ({counts[who]:,} parameters)"
+            for who, values in speeds.items()
+        )
+        found.notes.append(f"Training, {name} ({size}, {size.updates} updates a round): {medians}.")
+    if "Trainer" in speeds:
+        found.notes.append(
+            f"The Trainer of Transformers {version('transformers')}: GPT-2 with the same "
+            "activation, no dropout, no cache, fused AdamW, the same decay and clipping, a "
+            "constant rate, no bars, logs, saves or NaN filter, and its default loader with no "
+            "workers. Its whole train() is timed, as ours is. From as many inputs it learns one "
+            "target fewer."
+        )
+    else:
+        found.notes.append("transformers or accelerate is not installed: no Trainer to compare.")
+    return found

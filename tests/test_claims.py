@@ -1,0 +1,55 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.claims import ClaimError, claim, verdict
+
+
+def test_claim_prints_the_statement_and_its_numbers(capsys):
+    claim("It holds.", 2 > 1, slope_of_it=-0.4987, updates=12345, parts=[0.5, 2], ok_=True)
+    out = capsys.readouterr().out
+    assert (
+        out == "✓ It holds. [slope of it = -0.499, updates = 12,345, parts = 0.5 / 2, ok  = True]\n"
+    )
+
+
+def test_false_claim_raises_with_the_numbers():
+    with pytest.raises(ClaimError, match=r"not borne out here: It holds\. \[gap = nan\]"):
+        claim("It holds.", math.nan < 1, gap=math.nan)
+
+
+@pytest.mark.parametrize("ok", [True, np.bool_(True), torch.tensor(True), torch.tensor([True])])
+def test_one_truth_is_accepted(ok):
+    claim("It holds.", ok)
+
+
+@pytest.mark.parametrize("ok", [np.bool_(False), torch.tensor(False)])
+def test_one_falsehood_is_seen(ok):
+    with pytest.raises(ClaimError):
+        claim("It holds.", ok)
+
+
+@pytest.mark.parametrize(
+    "ok", [(False, "reason"), "False", None, 1, 0.5, [], torch.tensor([True, True]), np.ones(2)]
+)
+def test_what_is_no_comparison_is_refused(ok):
+    with pytest.raises(TypeError, match="ok must be one comparison"):
+        claim("It holds.", ok)
+
+
+def test_verdict_prints_statement_finding_and_numbers(capsys):
+    verdict("P2", "Bigger is steadier.", "holds", torch.tensor(True), slope=torch.tensor(-0.5))
+    assert capsys.readouterr().out == "P2 “Bigger is steadier.”\n   holds [slope = -0.5]\n"
+
+
+def test_verdict_that_is_not_measured_raises():
+    with pytest.raises(ClaimError, match="P2 does not hold"):
+        verdict("P2", "Bigger is steadier.", "does not hold", False)
+
+
+@pytest.mark.parametrize("finding", ["true", "maybe", ""])
+def test_verdict_is_one_of_four(finding):
+    with pytest.raises(ValueError, match="finding must begin with"):
+        verdict("P2", "Bigger is steadier.", finding, True)

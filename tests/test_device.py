@@ -1,0 +1,58 @@
+import random
+
+import pytest
+import torch
+
+from helpers.device import PRESETS, pick, preset, seed_everything
+from helpers.model import SmallLM
+
+
+def test_without_cuda_it_is_the_cpu_and_nothing_of_cuda_is_touched(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+
+    def touched(*_, **__):
+        raise AssertionError("CUDA was touched")
+
+    for name in ("current_device", "device_count", "get_device_properties", "init"):
+        monkeypatch.setattr(torch.cuda, name, touched)
+    assert pick() == torch.device("cpu")
+    assert pick("mps") == torch.device("mps")
+
+
+def test_with_cuda_it_is_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick() == torch.device("cuda")
+    assert pick("cpu") == torch.device("cpu")
+
+
+def test_what_is_not_here_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="'cuda', which is not here"):
+        pick("cuda")
+    with pytest.raises(ValueError, match="name must be one of"):
+        pick("tpu")
+
+
+def test_seed_reaches_python_and_torch():
+    def draw():
+        seed_everything(7)
+        return random.random(), torch.rand(3).tolist()
+
+    assert draw() == draw()
+    for bad in (-1, 1.5, True):
+        with pytest.raises((ValueError, TypeError), match="seed"):
+            seed_everything(bad)
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("small", 1e4, 3e4), ("gpu", 9e6, 11e6)])
+def test_preset_has_the_size_it_says(name, low, high):
+    model = SmallLM(preset(name).model(103))
+    assert low < sum(parameter.numel() for parameter in model.parameters()) < high
+
+
+def test_preset_fits_the_device():
+    assert preset(torch.device("cpu")) == PRESETS["small"]
+    assert preset(torch.device("cuda")) == PRESETS["gpu"]
+    with pytest.raises(ValueError, match="must be one of"):
+        preset("huge")

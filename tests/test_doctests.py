@@ -1,0 +1,17 @@
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import helpers
+
+MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
+WITH_EXAMPLES = {"helpers.plan", "helpers.schedule", "helpers.data", "helpers.claims"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name):
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.failed == 0
+    assert (results.attempted > 0) == (name in WITH_EXAMPLES)

@@ -1,0 +1,93 @@
+"""What Transformers computes for itself, beside what we compute."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from helpers.plan import RunPlan
+from helpers.schedule import lr_factors
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+
+def trainer_counts(examples, batch_size, accumulation, drop_last, epochs, max_steps):
+    """Return (updates an epoch, updates in all) as a Trainer works them out."""
+    arguments = SimpleNamespace(
+        max_steps=max_steps,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=batch_size,
+    )
+    trainer = SimpleNamespace(
+        get_total_train_batch_size=lambda _: batch_size * accumulation,
+        get_sp_size=lambda: 1,
+        num_examples=lambda _: examples,
+    )
+    loader = DataLoader(range(examples), batch_size=batch_size, drop_last=drop_last)
+    values = transformers.Trainer.set_initial_training_values(trainer, arguments, loader)
+    return values[1], values[-1]
+
+
+@given(
+    examples=st.integers(1, 300),
+    batch_size=st.integers(1, 20),
+    accumulation=st.integers(1, 9),
+    drop_last=st.booleans(),
+    quarters=st.integers(1, 20),
+    max_steps=st.one_of(st.just(-1), st.integers(1, 50)),
+)
+@settings(max_examples=150, deadline=None)
+def test_plan_counts_as_trainer_does(
+    examples, batch_size, accumulation, drop_last, quarters, max_steps
+):
+    if drop_last and examples < batch_size:
+        return
+    epochs = quarters / 4
+    length = {"epochs": epochs} if max_steps < 0 else {"max_steps": max_steps}
+    plan = RunPlan(examples, batch_size, accumulation=accumulation, drop_last=drop_last, **length)
+    theirs = trainer_counts(examples, batch_size, accumulation, drop_last, epochs, max_steps)
+    assert (plan.steps_per_epoch, plan.total_steps) == theirs
+
+
+def their_warmup(steps, warmup):
+    return transformers.TrainingArguments.get_warmup_steps(
+        SimpleNamespace(warmup_steps=warmup), steps
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup"), [(50, 0.05), (10, 0.03), (7, 0.1), (1, 0.03), (300, 0.05), (100, 0.25)]
+)
+def test_warmup_rounds_as_trainer_does(steps, warmup):
+    assert RunPlan(steps, 1, warmup=warmup).warmup_steps == their_warmup(steps, warmup)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "ours", "theirs"), [(100, 0.07, 7, 8), (50, 0.14, 7, 8), (100, 1.0, 100, 1)]
+)
+def test_warmup_differs_where_the_docstring_says_so(steps, warmup, ours, theirs):
+    assert RunPlan(steps, 1, warmup=warmup).warmup_steps == ours
+    assert their_warmup(steps, warmup) == theirs
+
+
+@given(
+    total=st.integers(1, 60),
+    warmup=st.integers(0, 60),
+    decay=st.sampled_from(["constant", "linear", "cosine"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_factors_are_theirs_one_update_earlier(total, warmup, decay):
+    if warmup > total:
+        return
+    name = "constant_with_warmup" if decay == "constant" else decay
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
+    theirs = transformers.get_scheduler(
+        name, optimizer, num_warmup_steps=max(warmup, 1), num_training_steps=total + 1
+    ).lr_lambdas[0]
+    expected = [theirs(update) for update in range(1, total + 1)]
+    assert lr_factors(total, warmup, decay) == pytest.approx(expected)

@@ -1,0 +1,301 @@
+import dataclasses
+import subprocess
+import sys
+import tracemalloc
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, DistributedSampler
+
+from helpers.plan import RunPlan
+
+# What each plan is, worked out by hand. Numbers are repository issues where readers met them.
+BY_HAND = [
+    (RunPlan(800, 8, epochs=3), {"steps_per_epoch": 100, "total_steps": 300}),
+    (RunPlan(800, 8, epochs=3, warmup=0.05), {"warmup_steps": 15}),
+    (RunPlan(800, 32, epochs=3), {"steps_per_epoch": 25, "total_steps": 75}),
+    (RunPlan(800, 8, epochs=3, tokens=400_000), {"tokens_processed": 1_200_000}),
+    (RunPlan(810, 8), {"total_steps": 102, "last_batch_size": 2, "examples_seen": 810}),
+    (RunPlan(810, 8, drop_last=True), {"total_steps": 101, "examples_seen": 808}),
+    (RunPlan(100, 8, epochs=3), {"total_steps": 39, "last_batch_size": 4}),
+    (RunPlan(50_000, 8), {"total_steps": 6_250}),
+    (RunPlan(1_000_000, 1_000, epochs=3), {"steps_per_epoch": 1_000, "total_steps": 3_000}),
+    (RunPlan(800, 4, accumulation=8), {"effective_batch_size": 32, "total_steps": 25}),
+    (RunPlan(800, 32, accumulation=8), {"effective_batch_size": 256}),
+    (RunPlan(800, 32, devices=8), {"effective_batch_size": 256}),
+    (RunPlan(800, 8, accumulation=4), {"effective_batch_size": 32}),
+    (RunPlan(800, 2, accumulation=8), {"effective_batch_size": 16}),
+    (RunPlan(800, 1, accumulation=8), {"effective_batch_size": 8}),
+    (RunPlan(500, 1), {"total_steps": 500}),
+    (RunPlan(500, 500), {"total_steps": 1}),
+    (RunPlan(500, 32), {"total_steps": 16, "last_batch_size": 20}),
+    # transformers 36297: rounding down gave 20 updates
+    (
+        RunPlan(91, 10, devices=2, accumulation=2, epochs=10),
+        {"batches_per_epoch": 5, "steps_per_epoch": 3, "total_steps": 30, "repeated_examples": 1},
+    ),
+    # transformers 33455
+    (
+        RunPlan(9, 2, accumulation=2, epochs=3),
+        {"batches_per_epoch": 5, "total_steps": 9, "update_sizes": (4, 4, 1)},
+    ),
+    (RunPlan(32, 4, accumulation=4), {"total_steps": 2}),  # transformers 37777: not 3
+    (RunPlan(500, 10, warmup=0.05), {"total_steps": 50, "warmup_steps": 3}),  # unsloth 8723
+    (RunPlan(100, 1, warmup=0.07), {"warmup_steps": 7}),  # binary floats give 8
+    (RunPlan(50, 1, warmup=0.14), {"warmup_steps": 7}),
+    (RunPlan(30, 1, warmup=0.03), {"warmup_steps": 1}),  # deepmd-kit 5134: int() gives 0
+    (RunPlan(50, 1, warmup=0.4), {"warmup_steps": 20}),
+    (RunPlan(100, 1, warmup=0.4), {"warmup_steps": 40}),
+    (RunPlan(100, 1, warmup=1), {"warmup_steps": 1}),  # OneTrainer 558: whole numbers are updates
+    (RunPlan(100, 1, warmup=1.0), {"warmup_steps": 100}),
+    (RunPlan(100, 1, warmup=50), {"warmup_steps": 50}),
+    (RunPlan(100, 1, warmup=0.0), {"warmup_steps": 0}),
+    # fewer batches than the accumulation
+    (
+        RunPlan(10, 4, accumulation=8),
+        {"batches_per_epoch": 3, "total_steps": 1, "update_sizes": (10,)},
+    ),
+    (RunPlan(8, 8, accumulation=4), {"total_steps": 1, "update_sizes": (8,)}),  # pet 25
+    (RunPlan(3, 1, accumulation=2, epochs=24), {"total_steps": 48}),  # transformers 31677
+    (RunPlan(5, 1, accumulation=2, epochs=2), {"update_sizes": (2, 2, 1), "total_steps": 6}),
+    (RunPlan(100, 8, accumulation=4, epochs=3), {"steps_per_epoch": 4, "total_steps": 12}),
+    (RunPlan(100, 8, accumulation=4, epochs=3, drop_last=True), {"total_steps": 9}),
+    (RunPlan(1000, 16, accumulation=8, epochs=0.5), {"total_steps": 4}),
+    (RunPlan(1000, 16, accumulation=8, epochs=2.5), {"total_steps": 20}),
+    (RunPlan(10_000, 8, devices=2, accumulation=4, epochs=3), {"total_steps": 471}),
+    (RunPlan(10, 1, devices=4), {"examples_seen": 12, "repeated_examples": 2}),
+    (RunPlan(10, 2, devices=4, drop_last=True), {"examples_seen": 8, "repeated_examples": 0}),
+    (RunPlan(200, 256), {"batches_per_epoch": 1, "last_batch_size": 200}),
+    (RunPlan(2, 1, accumulation=8, epochs=20), {"total_steps": 20, "update_sizes": (2,)}),
+]
+
+
+@pytest.mark.parametrize(("plan", "expected"), BY_HAND)
+def test_counts_worked_out_by_hand(plan, expected):
+    assert {name: getattr(plan, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("batches", range(1, 41))
+@pytest.mark.parametrize("accumulation", range(1, 9))
+def test_windows_cover_the_epoch(batches, accumulation):
+    sizes = list(RunPlan(batches, 1, accumulation=accumulation).update_sizes)
+    assert sum(sizes) == batches
+    assert all(1 <= size <= accumulation for size in sizes)
+    assert sizes[:-1] == [accumulation] * (len(sizes) - 1)
+
+
+def test_fraction_of_an_epoch_is_exact():
+    assert RunPlan(800, 8, max_steps=39).epochs == Fraction(39, 100)
+    assert RunPlan(100, 8, max_steps=39).epochs == 3
+    assert isinstance(RunPlan(100, 8, max_steps=39).epochs, int)
+    assert RunPlan(1000, 1, epochs=0.007).total_steps == 7
+    assert RunPlan(10, 1).epochs == 1
+
+
+def test_warmup_longer_than_the_run_is_said():
+    plan = RunPlan(100, 8, epochs=3, warmup=100)
+    assert (plan.total_steps, plan.warmup_steps) == (39, 100)
+    assert plan.warmup_reach == Fraction(39, 100)
+    assert "reaches 39% of its full value" in repr(plan)
+    assert RunPlan(100, 8, warmup=13).warmup_reach == 1
+    assert RunPlan(100, 8).warmup_reach == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (RunPlan(810, 8), "last update of an epoch holds 2 of 8 examples"),
+        (RunPlan(810, 8, drop_last=True), "leaves out 2 examples"),
+        (RunPlan(9, 2, devices=2), "repeats 1 example, so that each of 2 devices gets 5"),
+        (RunPlan(10, 4, accumulation=8), "every update holds 10 examples, not 32"),
+        (RunPlan(30, 1, warmup=0.03), "no ramp"),
+    ],
+)
+def test_notes(plan, words):
+    assert words in " ".join(plan.notes)
+    assert words in repr(plan)
+    assert words in plan._repr_html_()
+
+
+def test_plain_plan_has_no_notes():
+    assert RunPlan(800, 8, epochs=3, warmup=0.05).notes == ()
+
+
+def test_table_has_a_row_for_each_number():
+    table = RunPlan(810, 8, epochs=2.5, tokens=1000)._repr_html_()
+    for cell in ("810", "102", "2 1/2", "255", "2,500"):
+        assert f">{cell}<" in table
+    assert table.count("<tr>") == table.count("</tr>") == 9
+
+
+def test_update_sizes_is_a_sequence():
+    sizes = RunPlan(9, 2, accumulation=2).update_sizes
+    assert sizes == (4, 4, 1)
+    assert sizes != (4, 4, 2)
+    assert sizes != (4, 4)
+    assert sizes != [4, 4, 1]
+    assert (sizes[0], sizes[-1], sizes[1:], len(sizes), list(sizes)) == (4, 1, (4, 1), 3, [4, 4, 1])
+    assert sizes == RunPlan(9, 4).update_sizes
+    assert hash(sizes) == hash(RunPlan(9, 4).update_sizes)
+    assert RunPlan(3, 8).update_sizes == RunPlan(3, 4).update_sizes
+    with pytest.raises(IndexError):
+        sizes[3]
+    assert repr(sizes) == "(4, 4, 1)"
+    assert repr(RunPlan(801, 8).update_sizes) == "(8, 8, ..., 8, 1) [101 updates]"
+
+
+def test_an_epoch_of_a_trillion_allocates_nothing():
+    tracemalloc.start()
+    plan = RunPlan(10**12, 7, accumulation=3, devices=5, epochs=3, warmup=0.01)
+    assert plan.update_sizes[-1] + (len(plan.update_sizes) - 1) * 105 == plan.examples_seen
+    assert plan._repr_html_()
+    assert repr(plan.update_sizes)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+def test_plan_is_frozen_and_compares():
+    plan = RunPlan(800, 8)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.batch_size = 9
+    assert plan == RunPlan(800, 8, epochs=1)
+    assert len({plan, RunPlan(800, 8, epochs=1)}) == 1
+
+
+def test_replace_changes_the_length_without_conflict():
+    by_epochs, by_steps = RunPlan(800, 8, epochs=3), RunPlan(800, 8, max_steps=50)
+    assert by_epochs.replace(batch_size=32).total_steps == 75
+    assert by_steps.replace(batch_size=32).total_steps == 50
+    assert by_epochs.replace(max_steps=7).total_steps == 7
+    assert by_steps.replace(epochs=2).total_steps == 200
+
+
+BAD = [None, 0, -1, 2.0, 2.5, True, "8", float("nan"), [8]]
+
+
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("name", ["examples", "batch_size", "accumulation", "devices"])
+def test_bad_size_is_named(name, value):
+    sizes = {"examples": 100, "batch_size": 8, name: value}
+    with pytest.raises((ValueError, TypeError), match=name):
+        RunPlan(**sizes)
+
+
+@pytest.mark.parametrize("value", [0, -3, 0.0, float("nan"), float("inf"), True, "3"])
+def test_bad_epochs_are_named(value):
+    with pytest.raises((ValueError, TypeError), match="epochs"):
+        RunPlan(100, 8, epochs=value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, True, "3"])
+def test_bad_max_steps_are_named(value):
+    with pytest.raises((ValueError, TypeError), match="max_steps"):
+        RunPlan(100, 8, max_steps=value)
+
+
+@pytest.mark.parametrize("value", [-0.3, -20, 1.5, float("nan"), float("inf"), True, "5%", None])
+def test_bad_warmup_is_named(value):
+    with pytest.raises((ValueError, TypeError), match="warmup"):
+        RunPlan(100, 8, warmup=value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("tokens", -1), ("tokens", 1.5), ("drop_last", 1)])
+def test_other_bad_arguments_are_named(name, value):
+    with pytest.raises((ValueError, TypeError), match=name):
+        RunPlan(100, 8, **{name: value})
+
+
+def test_epochs_and_max_steps_together_are_refused():
+    with pytest.raises(ValueError, match="epochs or max_steps, not both"):
+        RunPlan(100, 8, epochs=3, max_steps=39)
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(200, 256), (5, 8)])
+def test_no_update_ever_is_an_error_with_both_numbers(examples, batch_size):
+    with pytest.raises(ValueError, match=f"no update .* {examples} .* {batch_size}"):
+        RunPlan(examples, batch_size, drop_last=True)
+
+
+def test_a_stream_is_told_what_to_do():
+    with pytest.raises(TypeError, match="stream has no length"):
+        RunPlan(None, 8)
+
+
+@given(
+    examples=st.integers(1, 60),
+    batch_size=st.integers(1, 9),
+    accumulation=st.integers(1, 5),
+    devices=st.integers(1, 5),
+    drop_last=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_plan_agrees_with_real_loaders(examples, batch_size, accumulation, devices, drop_last):
+    loaders = [
+        DataLoader(
+            range(examples),
+            batch_size=batch_size,
+            drop_last=drop_last,
+            sampler=DistributedSampler(range(examples), devices, rank, shuffle=False),
+        )
+        for rank in range(devices)
+    ]
+    drawn = [[batch.tolist() for batch in loader] for loader in loaders]
+    if not drawn[0]:
+        with pytest.raises(ValueError, match="no update"):
+            RunPlan(examples, batch_size, devices=devices, drop_last=drop_last)
+        return
+    plan = RunPlan(
+        examples, batch_size, accumulation=accumulation, devices=devices, drop_last=drop_last
+    )
+    windows = range(0, len(drawn[0]), accumulation)
+    sizes = tuple(
+        sum(len(batch) for share in drawn for batch in share[start : start + accumulation])
+        for start in windows
+    )
+    seen = [example for share in drawn for batch in share for example in batch]
+    assert plan.batches_per_epoch == len(drawn[0]) == len(drawn[-1])
+    assert plan.last_batch_size == len(drawn[0][-1]) == len(drawn[-1][-1])
+    assert plan.steps_per_epoch == len(windows)
+    assert plan.update_sizes == sizes
+    assert plan.examples_seen == len(seen)
+    assert plan.repeated_examples == len(seen) - len(set(seen))
+
+
+@given(
+    examples=st.integers(1, 40),
+    batch_size=st.integers(1, 9),
+    accumulation=st.integers(1, 5),
+    epochs=st.integers(1, 5),
+)
+@settings(max_examples=100, deadline=None)
+def test_total_is_what_a_counting_loop_counts(examples, batch_size, accumulation, epochs):
+    updates = 0
+    for _ in range(epochs):
+        waiting = 0
+        for _ in range(0, examples, batch_size):
+            waiting += 1
+            if waiting == accumulation:
+                updates, waiting = updates + 1, 0
+        updates += waiting > 0
+    plan = RunPlan(examples, batch_size, accumulation=accumulation, epochs=epochs)
+    assert plan.total_steps == updates
+    assert isinstance(plan.total_steps, int)
+
+
+@pytest.mark.parametrize("module", ["plan", "schedule"])
+def test_import_brings_in_nothing_heavy(module):
+    code = (
+        f"import sys, helpers.{module}\n"
+        "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_more_devices_never_need_more_updates():
+    totals = [RunPlan(1000, 4, devices=devices).total_steps for devices in range(1, 20)]
+    assert all(fewer <= more for more, fewer in pairwise(totals))
