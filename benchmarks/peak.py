@@ -20,7 +20,7 @@ def product_rate(width: int, device: torch.device, seconds: float = PRODUCT_SECO
     best = float("inf")
     stop = time.perf_counter() + seconds
     while time.perf_counter() < stop:
-        best = min(best, training.seconds(lambda _: torch.mm(a, b, out=out), 1))
+        best = min(best, training.timed(lambda: torch.mm(a, b, out=out), device))
     return 2 * width**3 / best
 
 
@@ -50,8 +50,7 @@ def report() -> Report:
     while not speeds or time.perf_counter() < stop:
         for width in MATRICES:
             best[width] = max(best[width], product_rate(width, device))
-        took = training.seconds(run, size.updates)
-        speeds.append(size.batch * size.context * size.updates / took)
+        speeds.append(size.batch * size.context * size.updates / run(size.updates))
     peak = max(best.values())
     each = operations_per_token(model)
     shares = [100 * each * speed / peak for speed in speeds]

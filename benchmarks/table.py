@@ -15,12 +15,13 @@ class Row:
     within: bool | None = None
 
     @classmethod
-    def at_least(cls, name: str, ratios: list[float], target: float) -> "Row":
+    def at_least(cls, name: str, ratios: list[float], target: float | None) -> "Row":
         """Return the row of a ratio, one value a round, whose median should reach ``target``."""
         middle = median(ratios)
-        return cls(
-            name, f"{middle:.2f} ×", spread(ratios), f"at least {target} ×", middle >= target
-        )
+        measured = f"{middle:.2f} ×"
+        if target is None:
+            return cls(name, measured, spread(ratios))
+        return cls(name, measured, spread(ratios), f"at least {target} ×", middle >= target)
 
 
 @dataclass

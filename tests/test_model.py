@@ -43,14 +43,13 @@ def test_first_loss_is_that_of_guessing():
     assert loss.item() == pytest.approx(math.log(103), abs=0.1)
 
 
-def test_same_seed_same_weights_and_the_global_generator_stays():
+def test_weights_depend_on_the_seed_alone():
     torch.manual_seed(1)
-    state = torch.get_rng_state()
-    first, again, other = SmallLM(CONFIG), SmallLM(CONFIG), SmallLM(CONFIG, seed=1)
+    first = SmallLM(CONFIG)
+    torch.manual_seed(2)
+    again, other = SmallLM(CONFIG), SmallLM(CONFIG, seed=1)
     assert all(map(torch.equal, first.parameters(), again.parameters()))
-    weights = (first.token_embedding.weight, other.token_embedding.weight)
-    assert not torch.equal(*weights)
-    assert state.shape == torch.get_rng_state().shape
+    assert not torch.equal(first.token_embedding.weight, other.token_embedding.weight)
 
 
 def test_embeddings_are_tied():
@@ -70,7 +69,7 @@ def test_bad_shape_is_named(change, words):
 
 
 def test_too_long_an_input_is_named():
-    with pytest.raises(ValueError, match="at most 8 long.*got 9"):
+    with pytest.raises(ValueError, match=r"at most 8 long.*got 9"):
         SmallLM(CONFIG)(torch.zeros(1, 9, dtype=torch.int64))
 
 
