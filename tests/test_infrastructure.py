@@ -1,0 +1,108 @@
+"""What holds the project together: dependencies, commands, the order of the modules."""
+
+import ast
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = {path.stem: path for path in (ROOT / "helpers").glob("*.py") if path.stem != "__init__"}
+
+# An arrow points from a module to those that may import it, and never back.
+LAYERS = (
+    {"_checks", "_progress"},
+    {"plan", "schedule", "claims"},
+    {"data", "model", "device", "exercises"},
+    {"train", "accumulate", "noise", "memory"},
+    {"sweep", "parallel"},
+    {"plots"},
+    {"widgets"},
+)
+
+
+def read(name):
+    return (ROOT / name).read_text("utf-8")
+
+
+def imports(path):
+    """Return the modules that a file imports, at its top or inside a function."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return names
+
+
+def imports_of_ours(path):
+    found = {name.split(".")[1] for name in imports(path) if name.startswith("helpers.")}
+    return found & set(MODULES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_one_way(name):
+    level = next(number for number, layer in enumerate(LAYERS) if name in layer)
+    allowed = set().union(*LAYERS[: level + 1]) - {"widgets"}
+    assert imports_of_ours(MODULES[name]) <= allowed
+
+
+@pytest.mark.parametrize("name", ["plan", "schedule", "_checks"])
+def test_arithmetic_needs_no_torch(name):
+    assert not {found for found in imports(MODULES[name]) if found.split(".")[0] == "torch"}
+    assert imports_of_ours(MODULES[name]) <= {"_checks"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("_")])
+def test_every_module_has_its_tests(name):
+    assert (ROOT / "tests" / f"test_{name}.py").exists()
+
+
+def test_no_dependency_is_listed_twice():
+    lists = re.findall(
+        r"^(?:dependencies|lab|test|peers) = \[(.*?)\]\n", read("pyproject.toml"), re.M | re.S
+    )
+    names = re.findall(r'"([A-Za-z0-9-]+)[<>=~]', "".join(lists))
+    assert len(lists) == 4
+    assert len(names) == len(set(names)) > 10
+    for name in names:
+        assert not re.search(rf"\b{name}\b", read("environment.yml"))
+    pins = [line for line in read("constraints.txt").splitlines() if not line.startswith("#")]
+    assert pins == ["torch==2.13.0"]
+
+
+@pytest.mark.parametrize(
+    "target", ["lab", "test", "install", "notebooks", "bench", "gpu-check", "lint", "clean"]
+)
+def test_make_knows_the_command(target):
+    assert re.search(rf"^{target}:", read("Makefile"), re.MULTILINE)
+    assert re.search(rf"^\.PHONY:.*\b{target}\b", read("Makefile"), re.MULTILINE)
+
+
+def test_continuous_check_calls_the_readme_command_and_nothing_else():
+    lines = [line for line in read(".ci/run").splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "set -euo pipefail"
+    assert [line for line in lines[1:] if not line.startswith("cd ")] == ["make test"]
+    assert os.name == "nt" or os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert "make test" in read("README.md")
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    # The words are cut in two so that this file does not hold them.
+    words = ["/work/", "/root/", "/home/", "pypi.org", "pythonhosted", "npmjs."]
+    for name in listed.stdout.split():
+        if (ROOT / name).suffix not in (".png", "") and (ROOT / name).exists():
+            text = read(name)
+            assert not [word for word in words if word in text], name
+
+
+def test_links_inside_the_project_lead_somewhere():
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for link in re.findall(r"\]\(([^)#]+)\)", read(name)):
+            assert link.startswith("https://") or (ROOT / link).exists(), (name, link)
