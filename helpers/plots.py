@@ -394,6 +394,38 @@ def cost_of_accumulation(
     return figure
 
 
+def updates_against_devices(
+    examples: int,
+    batch_size: int,
+    devices: Sequence[int],
+    *,
+    accumulation: int = 1,
+    chosen: int = 1,
+) -> Picture:
+    """Draw the updates of an epoch against the number of devices, at a fixed size a device."""
+    figure = Picture(
+        f"updates in an epoch against the number of devices on logarithmic axes, for "
+        f"{examples} examples and {batch_size} a device: twice the devices, half the updates."
+    )
+    axes = _axes(figure, "devices", "updates in an epoch")
+    plans = {
+        count: RunPlan(examples, batch_size, devices=count, accumulation=accumulation)
+        for count in devices
+    }
+    axes.plot(devices, [plan.total_steps for plan in plans.values()], "o-", color=BLUE, ms=7)
+    plan = plans[chosen]
+    axes.plot(chosen, plan.total_steps, "D", color=ORANGE, ms=11, mec="black")
+    axes.annotate(
+        f"{plan.total_steps} updates of {plan.effective_batch_size:,}",
+        (chosen, plan.total_steps),
+        (12, 8),
+        textcoords="offset points",
+    )
+    _batch_axis(axes, devices)
+    _plain_log_axis(axes)
+    return figure
+
+
 def run_timeline(plan: RunPlan, factors: Sequence[float]) -> Picture:
     """Draw the learning rate over the updates of a run, with the ends of its epochs."""
     figure = Picture(

@@ -114,7 +114,7 @@ class Examples:
         """Raise ``ValueError`` if any update of the run would have nothing to learn from."""
         if self.target_counts.all():
             return
-        on_devices = zip(*(_updates(plan, seed, rank) for rank in range(plan.devices)))
+        on_devices = zip(*(draw_updates(plan, seed, rank) for rank in range(plan.devices)))
         for number, shares in enumerate(itertools.islice(on_devices, plan.total_steps), start=1):
             drawn = torch.cat([positions for share in shares for positions in share])
             if not self.target_counts[drawn].any():
@@ -167,7 +167,7 @@ def evaluate(model: nn.Module, data: Data, *, batch_size: int = 256) -> float:
     return Examples("data", data, model).mean_loss(model, whole("batch_size", batch_size))
 
 
-def _updates(plan: RunPlan, seed: int, rank: int = 0) -> Iterator[list[Tensor]]:
+def draw_updates(plan: RunPlan, seed: int, rank: int = 0) -> Iterator[list[Tensor]]:
     """Yield one device's micro-batches (as positions) of each update, epoch after epoch."""
     for epoch in itertools.count():
         batches = shuffled_batches(
@@ -297,7 +297,7 @@ def train(
     model.train()
     try:
         measure_held_out()
-        for factor, update in zip(bar, _updates(plan, seed, rank)):
+        for factor, update in zip(bar, draw_updates(plan, seed, rank)):
             started = time.perf_counter()
             for group in updater.param_groups:
                 group["lr"] = lr * factor

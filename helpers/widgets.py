@@ -55,6 +55,29 @@ def accumulation_explorer(
     return _explorer(show, {"micro_batches": ("micro-batches", list(splits), splits[0])})
 
 
+def devices_explorer(examples: int, batch_size: int, devices: Sequence[int]) -> Any:  # noqa: ANN401
+    """Return sliders over devices and accumulation, with the updates that are left in an epoch."""
+
+    def show(chosen: int, accumulation: int) -> Shown:
+        plan = RunPlan(examples, batch_size, devices=chosen, accumulation=accumulation)
+        picture = plots.updates_against_devices(
+            examples, batch_size, devices, accumulation=accumulation, chosen=chosen
+        )
+        text = (
+            f"Global batch <b>{plan.effective_batch_size:,}</b> = {batch_size} × {accumulation} × "
+            f"{chosen}: {plan.total_steps:,} updates an epoch."
+        )
+        return picture, text
+
+    return _explorer(
+        show,
+        {
+            "chosen": ("devices", list(devices), devices[0]),
+            "accumulation": ("accumulation", [1, 2, 4, 8], 1),
+        },
+    )
+
+
 def plan_explorer() -> Any:  # noqa: ANN401
     """Return sliders over the arguments of a ``RunPlan``, with its table and its learning rate."""
 

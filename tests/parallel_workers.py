@@ -1,0 +1,49 @@
+"""What the tests let processes do; a new process must be able to import it."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from helpers.parallel import replica
+
+
+def add_ranks(extra):
+    total = torch.tensor(float(dist.get_rank() + extra))
+    dist.all_reduce(total)
+    print(f"process {dist.get_rank()} has {total.item():g}")
+    return {"total": total, "pid": os.getpid(), "threads": torch.get_num_threads()}
+
+
+def several_runs(config, data, ways):
+    return [replica(config, data, torch.float64, how) for how in ways]
+
+
+def fail_in_second():
+    print("about to divide")
+    if dist.get_rank() == 1:
+        raise ZeroDivisionError("one share has no targets")
+    dist.barrier()
+
+
+def die_in_second():
+    print("still here", flush=True)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def leave_in_first():
+    if dist.get_rank() == 0:
+        sys.exit(7)
+    dist.barrier()
+
+
+def hang_in_second():
+    print("waiting", os.getpid())
+    if dist.get_rank() == 1:
+        time.sleep(600)
+    dist.barrier()
