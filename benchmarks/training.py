@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from statistics import median
@@ -85,8 +86,8 @@ def ours(size: Size, device: torch.device) -> tuple[SmallLM, Run]:
     model = SmallLM(size.config(vocab_size)).to(device)
 
     def run(updates: int) -> float:
-        arguments = {"batch_size": size.batch, "lr": LR, "clip": CLIP, "steps": updates}
-        return timed(lambda: train(model, windows, **arguments), device)
+        call = partial(train, model, windows, batch_size=size.batch, lr=LR, clip=CLIP)
+        return timed(partial(call, steps=updates), device)
 
     return model, run
 

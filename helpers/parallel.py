@@ -226,17 +226,18 @@ def _group(
 
 def alone(config: ModelConfig, data: Data, dtype: torch.dtype, how: dict[str, Any]) -> dict:
     """Train a ``SmallLM`` in one process, for comparison, and return what ``replica`` returns."""
-    return _train(SmallLM(config).to(_device(), dtype), data, how)
+    return _train(_first_model(config, dtype, how), data, how)
 
 
 def replica(config: ModelConfig, data: Data, dtype: torch.dtype, how: dict[str, Any]) -> dict:
     """Train one process's copy of a ``SmallLM`` in a group, each update shared by all.
 
-    ``how`` holds the arguments of ``train``; ``batch_size`` is that of one process. Returns the
+    ``how`` holds the arguments of ``train``; ``batch_size`` is that of one process, and ``seed``
+    draws the first weights too. Returns the
     losses of the updates, the targets and seconds up to each, the final weights by name, and the
     bytes of gradients that one update sends.
     """
-    model = DistributedDataParallel(SmallLM(config).to(_device(), dtype))
+    model = DistributedDataParallel(_first_model(config, dtype, how))
     sent = _count_sent_bytes(model)
     result = _train(model, data, how)
     result["bytes_an_update"] = sum(sent) // len(result["loss"])
@@ -284,6 +285,10 @@ def _device() -> torch.device:
     """Return where this process computes: its GPU in a group under NCCL, the CPU otherwise."""
     on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
     return torch.device("cuda" if on_gpu else "cpu")
+
+
+def _first_model(config: ModelConfig, dtype: torch.dtype, how: dict[str, Any]) -> SmallLM:
+    return SmallLM(config, seed=how.get("seed", 0)).to(_device(), dtype)
 
 
 def _train(model: nn.Module, data: Data, how: dict[str, Any]) -> dict:

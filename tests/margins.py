@@ -37,6 +37,10 @@ def run(path: Path, seed: int, heard: dict) -> None:
         if cell.cell_type == "code":
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(cell.source, f"{path.stem}:{cell.id}", "exec"), space)
+            if (
+                "SEED" in space
+            ):  # the seed of a notebook whose processes do not see what is set here
+                space["SEED"] = seed
 
 
 def main() -> None:

@@ -162,6 +162,7 @@ CHECK = ("-m", "helpers.parallel", "--check")
 def run_check(*launcher):
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *launcher, *CHECK],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
