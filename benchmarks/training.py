@@ -230,6 +230,11 @@ def report() -> Report:
             for who, values in speeds.items()
         )
         found.notes.append(f"Training, {name} ({size}, {size.updates} updates a round): {medians}.")
+        if max(speeds["train"]) > 1.5 * min(speeds["train"]):
+            found.notes.append(
+                f"The machine was busy with something else during {name}: one round of train was "
+                "more than one and a half times as fast as another. Run it again when it is quiet."
+            )
     if not trainer_is_here():
         found.notes.append("transformers or accelerate is not installed: no Trainer to compare.")
         return found

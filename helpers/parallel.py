@@ -74,7 +74,7 @@ def launch(
     _refuse_what_cannot_be_imported(function)
     whole("processes", processes)
     positive("timeout", timeout)
-    backend = _backend_for(processes) if backend is None else one_of("backend", backend, BACKENDS)
+    backend = backend_for(processes) if backend is None else one_of("backend", backend, BACKENDS)
     if backend == "nccl" and processes > torch.cuda.device_count():
         raise ValueError(
             f"processes must be at most {torch.cuda.device_count()} under nccl, the GPUs of this "
@@ -205,7 +205,7 @@ def _noting(path: Path) -> Iterator[None]:
         raise
 
 
-def _backend_for(processes: int) -> str:
+def backend_for(processes: int) -> str:
     """Return "nccl" if each process of this machine can have a GPU of its own."""
     return "nccl" if 0 < processes <= torch.cuda.device_count() else "gloo"
 
@@ -360,7 +360,7 @@ def main() -> None:
         parser.error(
             "start it with: python -m torch.distributed.run ... -m helpers.parallel --check"
         )
-    with _group(_backend_for(int(os.environ["LOCAL_WORLD_SIZE"]))):
+    with _group(backend_for(int(os.environ["LOCAL_WORLD_SIZE"]))):
         result = check()
         if result.pop("rank") == 0:
             print(json.dumps(result), flush=True)

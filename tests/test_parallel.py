@@ -152,8 +152,8 @@ def test_more_processes_than_gpus_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=r"at most 1 under nccl.*got 2"):
         launch(workers.add_ranks, 1, processes=2, backend="nccl")
-    assert parallel._backend_for(2) == "gloo"
-    assert parallel._backend_for(1) == "nccl"
+    assert parallel.backend_for(2) == "gloo"
+    assert parallel.backend_for(1) == "nccl"
 
 
 CHECK = ("-m", "helpers.parallel", "--check")
