@@ -43,7 +43,7 @@ lint: $(VENV)/.test
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
 notebooks: export TQDM_DISABLE = 1

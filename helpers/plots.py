@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib import patches
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
 from helpers._checks import one_of
@@ -341,6 +341,7 @@ def named_curves(curves: Mapping[str, Mapping[int, float]], *, y: str) -> Pictur
         last = max(curve)
         ends.append((last, curve[last], name, colour))
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _name_ends(axes, ends)
     return figure
 
