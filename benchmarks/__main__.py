@@ -9,10 +9,15 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks import peak, start_up, training
+from benchmarks import accumulation, peak, start_up, training
 from benchmarks.table import written
 
-BENCHMARKS = {"start-up": start_up.report, "training": training.report, "peak": peak.report}
+BENCHMARKS = {
+    "start-up": start_up.report,
+    "training": training.report,
+    "peak": peak.report,
+    "accumulation": accumulation.report,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

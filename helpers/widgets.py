@@ -117,7 +117,9 @@ def _explorer(
         )
         for name, (label, options, first) in controls.items()
     }
-    image = ipywidgets.Image(value=picture.png(), format="png")
+    image = ipywidgets.Image(
+        value=picture.png(), format="png", layout={"align_self": "flex-start", "max_width": "100%"}
+    )
     words = ipywidgets.HTML(value=text)
 
     def redraw(_: object) -> None:

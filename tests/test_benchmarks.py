@@ -1,17 +1,154 @@
+"""The benchmarks run to their end and count rightly; nothing here looks at how fast they are."""
+
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from benchmarks import gpu_check, peak, training
+from benchmarks.__main__ import main
+from benchmarks.start_up import plan_in_full
+from benchmarks.table import Report, Row, written
+from helpers.model import ModelConfig, SmallLM
+
+ROOT = Path(__file__).parent.parent
 
 
-def test_gpu_check_runs_every_part_on_a_cpu():
-    done = subprocess.run(
+@pytest.fixture(scope="module")
+def checked():
+    """The whole check at its tiny size, in a process of its own."""
+    answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu_check", "--device", "cpu", "--no-notebooks"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert not found["failed"]
-    parts = found["parts"]
-    assert {"throughput", "noise_slope", "optimizers", "float64_update"} <= set(parts)
-    assert parts["float64_update"]["relative_difference"] < 1e-12
-    assert -0.75 < parts["noise_slope"]["slope"] < -0.25
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert answer.returncode == 0, answer.stdout
+    return json.loads(answer.stdout)  # fails if anything else is printed
+
+
+def test_gpu_check_has_every_part_and_none_failed(checked):
+    assert checked["cuda"] is False
+    assert checked["failed"] == []
+    assert set(checked["parts"]) == {
+        "machine",
+        "throughput",
+        "against_others",
+        "noise_slope",
+        "optimizers",
+        "float64_update",
+    }
+    assert not any("error" in part for part in checked["parts"].values())
+
+
+def test_gpu_check_measures_each_batch_size_and_optimizer(checked):
+    parts = checked["parts"]
+    for batch_size in (1, 4, 16, 64):
+        assert parts["throughput"][f"batch {batch_size}"]["examples_per_second"] > 0
+    assert {"adamw", "sgd", "momentum"} < set(parts["optimizers"])
+    for name in ("adamw", "sgd", "momentum"):
+        # A fair guess among about 100 characters costs ln 100 = 4.6.
+        run = parts["optimizers"][name]
+        assert run["last"] < run["first"] < 5
+
+
+def test_gpu_check_finds_the_noise_and_the_update_that_theory_gives(checked):
+    noise = checked["parts"]["noise_slope"]["noise_over_gradient"]
+    assert noise["1"] / noise["256"] == pytest.approx(16, rel=0.25)  # √256
+    assert checked["parts"]["noise_slope"]["slope"] == pytest.approx(-0.5, abs=0.06)
+    assert checked["parts"]["float64_update"]["relative_difference"] < 1e-13
+
+
+def test_a_failing_part_is_reported_and_the_others_run(monkeypatch, capsys):
+    def broken(*_):
+        raise RuntimeError("no such kernel")
+
+    parts = {
+        "broken": broken,
+        "wrong": lambda *_: {"slope": 0.0, "ok": False},
+        "not a number": lambda *_: {"loss": float("nan")},
+        "fine": lambda *_: {"value": 1 / 3},
+    }
+    monkeypatch.setattr(gpu_check, "PARTS", parts)
+    assert gpu_check.main(["--device", "cpu", "--no-notebooks"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == ["broken", "wrong", "not a number"]
+    assert found["parts"]["broken"]["error"] == "RuntimeError: no such kernel"
+    assert found["parts"]["fine"]["value"] == 0.3333
+
+
+def test_notebooks_are_run_to_their_first_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_check, "NOTEBOOKS", tmp_path)
+    write_notebook(tmp_path / "a_good.ipynb", "print(1)")
+    write_notebook(tmp_path / "b_broken.ipynb", "1 / 0")
+    found = gpu_check.notebooks(time.perf_counter() + 300)
+    assert found["ok"] is False
+    assert (found["a_good"]["finished"], found["a_good"]["error"]) == (True, None)
+    assert found["b_broken"]["finished"] is False
+    assert found["b_broken"]["error"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_notebook_is_stopped_when_time_is_over(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_check, "NOTEBOOKS", tmp_path)
+    write_notebook(tmp_path / "endless.ipynb", "while True: pass")
+    found = gpu_check.notebooks(time.perf_counter())
+    assert found["endless"]["finished"] is False
+    assert found["ok"] is True  # too slow is no error
+
+
+def write_notebook(path, source):
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)]), path)
+
+
+def test_operations_of_a_model_counted_by_hand():
+    model = SmallLM(ModelConfig(vocab_size=5, context=3, width=4, layers=2, heads=2))
+    # A layer: query, key, value and output of 4² each, feed-forward of 8 × 4². Then the vocabulary.
+    in_products = 2 * (4 * 16 + 8 * 16) + 5 * 4
+    attention = 2 * (2 * 3 * 4)  # forward, two layers: 2 × context × width each
+    assert peak.operations_per_token(model) == 6 * in_products + 3 * attention == 2568
+
+
+def test_the_two_models_have_the_same_parameters():
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    size, cpu = training.SIZES["small"], torch.device("cpu")
+    mine, _ = training.ours(size, cpu)
+    theirs, _ = training.trainer(size, cpu, "gelu")
+    assert sorted(p.numel() for p in mine.parameters()) == sorted(
+        p.numel() for p in theirs.parameters()
+    )
+
+
+def test_the_plan_that_is_timed_is_right():
+    # 10¹² examples on 7 devices: 142,857,142,858 each; by 8: 17,857,142,858 batches; by 3:
+    # 5,952,380,953 updates an epoch; two and a half epochs, rounded up.
+    assert plan_in_full().total_steps == 14_880_952_383
+
+
+def test_a_missed_target_is_said():
+    rows = [
+        Row.at_least("slow", [0.5, 0.9, 3.0], 0.95),
+        Row.at_least("fast", [1.0, 0.96, 0.2], 0.95),
+        Row.at_least("free", [2.0], None),
+    ]
+    lines = written([Report(rows, ["a note"])]).splitlines()
+    assert lines[2].split() == [
+        *("slow", "0.90", "×", "0.50", "to", "3.00,", "3", "rounds"),
+        *("at", "least", "0.95", "×", "below", "target"),
+    ]
+    assert lines[3].endswith("at least 0.95 ×  ok")
+    assert lines[4].endswith("1 rounds")
+    assert lines[-1] == "- a note"
+
+
+def test_unknown_benchmark_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["start-up", "speed"])
+    assert "start-up, training, peak; got 'speed'" in capsys.readouterr().err

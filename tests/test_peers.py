@@ -1,5 +1,6 @@
 """What Transformers computes for itself, beside what we compute."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
+from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
+from helpers.train import train
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -91,3 +95,64 @@ def test_factors_are_theirs_one_update_earlier(total, warmup, decay):
     ).lr_lambdas[0]
     expected = [theirs(update) for update in range(1, total + 1)]
     assert lr_factors(total, warmup, decay) == pytest.approx(expected)
+
+
+class ForTrainer(torch.nn.Module):
+    """A SmallLM behind the interface that a Trainer wants."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, labels, **loss_arguments):
+        logits = self.model(input_ids)
+        loss = token_loss(logits, labels, "sum") / loss_arguments["num_items_in_batch"]
+        return {"loss": loss, "logits": logits}
+
+
+class InOrder(transformers.Trainer):
+    """A Trainer that takes the examples as they come."""
+
+    def _get_train_sampler(self, *_):
+        return None
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_trainer_makes_the_same_accumulated_updates_on_ragged_data(accumulation, tmp_path):
+    records = make_records(46)
+    tokenizer = CharTokenizer("".join(record.text for record in records))
+    inputs, targets = collate(records, tokenizer)
+    config = ModelConfig(tokenizer.vocab_size, inputs.shape[1], 16, 1, 2)
+
+    ours = SmallLM(config)
+    how = {"batch_size": 4, "accumulation": accumulation, "epochs": 1, "lr": 3e-3, "clip": 1.0}
+    # without weight decay, which a Trainer leaves off norms and biases and torch does not
+    optimizer = partial(torch.optim.AdamW, weight_decay=0.0, fused=True)
+    history = train(ours, (inputs, targets), optimizer=optimizer, **how)
+
+    order = torch.cat(shuffled_batches(46, 4, seed=0))
+    examples = [{"input_ids": inputs[row], "labels": targets[row]} for row in order]
+    theirs = SmallLM(config)
+    trainer = InOrder(
+        model=ForTrainer(theirs),
+        args=transformers.TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=accumulation,
+            num_train_epochs=1,
+            learning_rate=3e-3,
+            lr_scheduler_type="constant",
+            optim="adamw_torch_fused",
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        ),
+        train_dataset=examples,
+    )
+    trainer.train()
+    assert trainer.state.global_step == history.steps
+    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters()):
+        assert torch.allclose(a, b, rtol=0, atol=2e-5), name
