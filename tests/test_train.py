@@ -270,6 +270,21 @@ def test_evaluation_does_not_depend_on_its_batch_size(batch_size):
     assert model.training
 
 
+class Dropping(SmallLM):
+    """Sets random logits to zero, in training only."""
+
+    def forward(self, tokens):
+        return F.dropout(super().forward(tokens), 0.5, self.training)
+
+
+def test_evaluation_is_not_in_training_mode():
+    model, plain = Dropping(CONFIG), small()
+    assert evaluate(model, WINDOWS) == evaluate(plain, WINDOWS)
+    assert model.training
+    history = train(model, WINDOWS, batch_size=4, steps=1, lr=1e-3, eval_data=WINDOWS)
+    assert history.held_out[0] == evaluate(plain, WINDOWS)
+
+
 def test_a_custom_optimizer_is_called_with_parameters_and_rate():
     made = []
 
