@@ -151,4 +151,4 @@ def test_a_missed_target_is_said():
 def test_unknown_benchmark_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["start-up", "speed"])
-    assert "start-up, training, peak; got 'speed'" in capsys.readouterr().err
+    assert "start-up, training, peak, accumulation; got 'speed'" in capsys.readouterr().err
