@@ -191,6 +191,9 @@ def _process(
         _noting(_failure(folder, rank)),
     ):
         torch.save(function(*arguments), _result(folder, rank))
+    # All is done. The interpreter's own end would now and then abort in a thread of the group.
+    log.flush()
+    os._exit(0)
 
 
 @contextlib.contextmanager

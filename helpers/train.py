@@ -204,12 +204,15 @@ def _factors(schedule: Sequence[float] | None, plan: RunPlan) -> Sequence[float]
     return schedule
 
 
-def _build(optimizer: str | Callable[..., Optimizer], model: nn.Module, lr: float) -> Optimizer:
+def build_optimizer(
+    optimizer: str | Callable[..., Optimizer], groups: list[dict], lr: float
+) -> Optimizer:
+    """Return the optimizer of that name, or what a callable makes, for groups of parameters."""
     if callable(optimizer):
-        return optimizer(model.parameters(), lr=lr)
+        return optimizer(groups, lr=lr)
     make = OPTIMIZERS[one_of("optimizer", optimizer, OPTIMIZERS)]
-    device = next(model.parameters()).device
-    return make(model.parameters(), lr=lr, fused=device.type in ("cpu", "cuda"))
+    device = groups[0]["params"][0].device
+    return make(groups, lr=lr, fused=device.type in ("cpu", "cuda"))
 
 
 def train(
@@ -283,7 +286,7 @@ def train(
     examples.refuse_update_without_target(plan, whole("seed", seed, at_least=0))
     seed_everything(seed)
     one_of("normalize", normalize, NORMALIZE)
-    updater = _build(optimizer, model, lr)
+    updater = build_optimizer(optimizer, [{"params": list(model.parameters())}], lr)
     updater.zero_grad()
     history = History(plan)
 

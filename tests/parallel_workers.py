@@ -1,5 +1,6 @@
 """What the tests let processes do; a new process must be able to import it."""
 
+import atexit
 import os
 import signal
 import sys
@@ -20,6 +21,11 @@ def add_ranks(extra):
 
 def several_runs(config, data, ways):
     return [replica(config, data, torch.float64, how) for how in ways]
+
+
+def abort_at_the_interpreters_end():
+    atexit.register(os.abort)
+    return dist.get_rank()
 
 
 def fail_in_second():

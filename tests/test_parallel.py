@@ -68,6 +68,11 @@ def test_sharded_gradient_is_the_whole_gradient():
     assert sum(part["kept"] for part in parts) == parts[0]["parameters"]
 
 
+def test_nothing_can_fail_once_the_result_is_there():
+    # torch's threads now and then abort a process at the interpreter's end
+    assert launch(workers.abort_at_the_interpreters_end, backend="gloo") == [0, 1]
+
+
 def test_an_error_is_told_with_its_last_lines():
     with pytest.raises(LaunchError) as error:
         launch(workers.fail_in_second, backend="gloo")
