@@ -16,7 +16,7 @@ LAYERS = (
     {"_checks", "_progress"},
     {"plan", "schedule", "claims"},
     {"data", "model", "device", "exercises"},
-    {"train", "accumulate", "noise", "memory"},
+    {"train", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
     {"plots"},
     {"widgets"},

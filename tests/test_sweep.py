@@ -1,0 +1,390 @@
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.optim import SGD, Adafactor, AdamW, RAdam
+
+from helpers import sweep as module
+from helpers.data import CharTokenizer, collate, make_records
+from helpers.model import ModelConfig, SmallLM
+from helpers.noise import critical_batch
+from helpers.schedule import lr_factors
+from helpers.sweep import SweepResult, sweep
+from helpers.train import train
+from tests.toys import NoisyQuadratic, as_data, points
+
+CONFIG = ModelConfig(vocab_size=11, context=6, width=8, layers=1, heads=2)
+WINDOWS = torch.randint(11, (90, 7), generator=torch.Generator().manual_seed(0))
+GRID = {"learning_rates": [1e-3, 1e-2, 3e-2], "batch_sizes": [4, 16], "examples": 200}
+
+
+def both(data=WINDOWS, config=CONFIG, **how):
+    """Return the sweeps one by one and together, in float64."""
+    how = GRID | {"seeds": [0, 3], "evaluations": 3, "dtype": torch.float64} | how
+    return [sweep(config, data, method=method, **how) for method in ("one-by-one", "together")]
+
+
+def assert_same(a, b, tolerance=1e-10):
+    assert torch.equal(a.diverged_at, b.diverged_at)
+    assert torch.equal(a.finished, b.finished)
+    torch.testing.assert_close(a.loss, b.loss, rtol=0, atol=tolerance, equal_nan=True)
+    for size in a.batch_sizes:
+        for name in ("curves", "held_out"):
+            one, other = getattr(a, name)[size], getattr(b, name)[size]
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    ["sgd", "momentum", "adamw", partial(AdamW, betas=(0.8, 0.9), weight_decay=0.1), RAdam],
+)
+def test_methods_agree(optimizer):
+    assert_same(*both(optimizer=optimizer))
+
+
+def test_methods_agree_on_ragged_records_and_with_warmup():
+    records = make_records(50)
+    tokenizer = CharTokenizer("".join(record.text for record in records))
+    data = collate(records, tokenizer)
+    config = ModelConfig(tokenizer.vocab_size, data[0].shape[1], 8, 1, 2)
+    assert_same(*both(data, config, optimizer="adamw", warmup=0.2))
+
+
+def test_runs_are_those_of_train():
+    result = sweep(
+        CONFIG, WINDOWS[:80], eval_data=WINDOWS[80:], **GRID, seeds=[2], method="together", warmup=5
+    )
+    history = train(
+        SmallLM(CONFIG, seed=2), WINDOWS[:80], eval_data=WINDOWS[80:], batch_size=4, lr=1e-2,
+        steps=50, optimizer="sgd", schedule=lr_factors(50, 5), seed=2,
+    )  # fmt: skip
+    assert result.loss[0, 0, 1].item() == pytest.approx(history.final_loss, abs=1e-5)
+    assert result.curves[4][0, 1].tolist() == pytest.approx(history.loss, abs=1e-5)
+
+
+def test_float32_has_the_same_winner():
+    one, together = both(optimizer="adamw", dtype=torch.float32)
+    for size in one.batch_sizes:
+        assert one.mean_loss(size).argmin() == together.mean_loss(size).argmin()
+
+
+@pytest.mark.parametrize("method", ["one-by-one", "together"])
+def test_diverged_run_leaves_and_disturbs_no_other(method):
+    calm = sweep(CONFIG, WINDOWS, **GRID, method=method)
+    wild = sweep(
+        CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-3, 1e-2, 3e-2, 1e30]}, method=method
+    )
+    assert wild.loss[..., -1].isnan().all()
+    assert (wild.diverged_at[..., -1] > 0).all()
+    assert wild.finished.all()
+    torch.testing.assert_close(wild.loss[..., :3], calm.loss)
+    assert (wild.diverged_at[..., :3] == 0).all()
+    assert "×" in repr(wild)
+
+
+def test_every_run_diverged_is_a_result():
+    result = sweep(CONFIG, WINDOWS, **GRID | {"learning_rates": [1e30, 1e31]}, method="together")
+    best = result.best(4)
+    assert math.isnan(best.rate)
+    assert best.at_edge
+    assert "×" in repr(result)
+    assert "×" in result._repr_html_()
+    assert result.updates_to(1.0).isnan().all()
+
+
+def test_stack_really_shrinks(monkeypatch):
+    sizes = []
+    original = module._Stack.losses
+
+    def watched(stack, inputs, targets):
+        sizes.append(len(inputs))
+        return original(stack, inputs, targets)
+
+    monkeypatch.setattr(module._Stack, "losses", watched)
+    monkeypatch.setattr(module, "_stack_size", lambda _, runs, __: len(runs))
+    sweep(CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-3, 1e30]}, method="together")
+    assert (sizes[0], sizes[-1]) == (2, 1)
+
+
+@pytest.mark.parametrize("method", ["one-by-one", "together"])
+def test_interrupt_returns_what_is_finished(monkeypatch, method):
+    calls = 0
+    original = torch.optim.SGD.step
+
+    def interrupted(self, *arguments, **how):
+        nonlocal calls
+        calls += 1
+        if calls == limit:
+            raise KeyboardInterrupt
+        return original(self, *arguments, **how)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", interrupted)
+    monkeypatch.setattr(module, "_stack_size", lambda *_: 3 if method == "together" else 0)
+    # batch 4 makes 50 updates in each of its three runs, batch 16 makes 12
+    limit = 50 + 5 if method == "together" else 3 * 50 + 12 + 5
+    result = sweep(CONFIG, WINDOWS, **GRID, method=method)
+    assert result.interrupted
+    done = result.finished[0].tolist()
+    assert done[0] == [True] * 3
+    assert done[1] == ([False] * 3 if method == "together" else [True, False, False])
+    assert torch.equal(result.finished, result.loss.isfinite())
+    assert "interrupted" in repr(result)
+    assert "·" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("one", "stacks", "chosen"),
+    [
+        (1.0, {5: 1.0, 15: 1.0, 45: 1.0}, 45),  # a stack takes as long as one run
+        (1.0, {5: 2.0, 15: 3.0, 45: 60.0}, 15),
+        (1.0, {5: 4.9, 15: 1.0, 45: 1.0}, 0),  # not clearly faster
+        (1.0, {5: 9.0, 15: 9.0, 45: 9.0}, 0),
+    ],
+)
+def test_auto_takes_what_was_fastest(monkeypatch, one, stacks, chosen):
+    monkeypatch.setattr(module, "_time_one", lambda *_: one)
+    monkeypatch.setattr(module, "_time_stack", lambda _, runs: stacks[len(runs)])
+    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
+    job = module._Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
+    assert module._stack_size(job, [None] * 45, "auto") == chosen
+
+
+def test_trial_is_short_beside_the_work(monkeypatch):
+    monkeypatch.setattr(module, "_time_one", lambda *_: 1.0)
+    monkeypatch.setattr(module, "_time_stack", lambda *_: pytest.fail("tried"))
+    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
+    job = module._Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
+    assert module._stack_size(job, [None] * 45, "auto") == 0
+
+
+def test_sweep_too_large_for_memory_is_split(monkeypatch):
+    monkeypatch.setattr(module, "CPU_LIMIT", 60_000)
+    result = sweep(CONFIG, WINDOWS, **GRID, seeds=[0, 1, 2], method="together")
+    small, large = (int(result.ways[size].split()[-1]) for size in (4, 16))
+    assert 1 <= large < small < 9
+    monkeypatch.undo()
+    assert_same(result, sweep(CONFIG, WINDOWS, **GRID, seeds=[0, 1, 2], method="one-by-one"), 1e-4)
+
+
+def test_held_out_examples_are_not_trained_on():
+    kept, held_out = module._hold_out(torch.arange(90)[:, None])
+    assert (len(kept), len(held_out)) == (81, 9)
+    assert sorted(torch.cat([kept, held_out])[:, 0].tolist()) == list(range(90))
+    pair = module._hold_out((WINDOWS, WINDOWS))
+    assert torch.equal(pair[0][0], pair[0][1])
+
+
+def test_budget_may_differ_between_batch_sizes():
+    result = sweep(CONFIG, WINDOWS, **GRID | {"examples": [20, 80]}, seeds=[0])
+    assert [result.curves[size].shape[-1] for size in (4, 16)] == [5, 5]
+    assert [result.held_out_steps[size] for size in (4, 16)] == [[0, 5], [0, 5]]
+
+
+def made(losses, rates=(1.0, 10.0, 100.0, 1000.0)):
+    result = SweepResult(rates, (8,), tuple(range(len(losses))), (64,), "sgd")
+    result.loss[:, 0] = torch.tensor(losses, dtype=torch.float64)
+    result.finished[:] = True
+    return result
+
+
+@given(st.floats(0.6, 1.4), st.floats(0.5, 5))
+def test_best_rate_is_the_vertex_of_a_parabola(vertex, bend):
+    losses = [2 + bend * (x - vertex) ** 2 for x in range(4)]
+    best = made([losses]).best(8)
+    assert best.rate == pytest.approx(10**vertex, rel=1e-9)
+    assert best.loss == pytest.approx(2)
+    assert not best.at_edge
+
+
+def test_best_rate_comes_with_the_span_over_seeds():
+    losses = [[2 + (x - vertex) ** 2 for x in range(4)] for vertex in (0.8, 1.0, 1.3)]
+    best = made(losses).best(8)
+    assert best.low == pytest.approx(10**0.8)
+    assert best.high == pytest.approx(10**1.3)
+    assert best.rate == pytest.approx(10 ** ((0.8 + 1.0 + 1.3) / 3))
+
+
+@pytest.mark.parametrize(
+    ("losses", "rate"),
+    [([1.0, 2, 3, 4], 1.0), ([4.0, 3, 2, 1], 1000.0), ([3.0, 2, math.nan, math.nan], 10.0)],
+)
+def test_best_at_the_edge_is_said_to_be(losses, rate):
+    result = made([losses])
+    best = result.best(8)
+    assert best.at_edge
+    assert best.rate == pytest.approx(rate)
+    assert "(edge)" in repr(result)
+
+
+def test_updates_to_a_target():
+    result = made([[1.0, 1, 1, 1]])
+    result.held_out_steps[8] = [0, 4, 8]
+    result.held_out[8] = torch.tensor(
+        [[[4.0, 3, 1], [4, 1, 5], [4, math.nan, math.nan], [2, 1, 1]]]
+    )
+    reached = result.updates_to(2.0)[0, 0].tolist()
+    assert reached[0] == 6  # half-way from 3 at update 4 to 1 at update 8
+    assert reached[1] == pytest.approx(4 * 2 / 3)  # and what comes later does not matter
+    assert math.isnan(reached[2])
+    assert reached[3] == 0
+
+
+def test_stored_sweep_is_the_same(tmp_path):
+    result = sweep(
+        CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-2, 1e30]}, seeds=[0, 1], evaluations=2
+    )
+    result.save(tmp_path / "sweep.safetensors")
+    loaded = SweepResult.load(tmp_path / "sweep.safetensors")
+    assert_same(result, loaded, 0)
+    for name in (*module._SETTINGS, *module._NOTES):
+        assert getattr(loaded, name) == getattr(result, name)
+    assert repr(loaded) == repr(result)
+
+
+def test_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "sweep.safetensors"
+    sweep(CONFIG, WINDOWS, **GRID).save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="damaged"):
+        SweepResult.load(path)
+    path.write_text("not a sweep")
+    with pytest.raises(ValueError, match="written by save"):
+        SweepResult.load(path)
+    module.save_file({"loss": torch.ones(1)}, path)
+    with pytest.raises(ValueError, match="written by save"):
+        SweepResult.load(path)
+    with pytest.raises(FileNotFoundError):
+        SweepResult.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"learning_rates": []}, "learning_rates"),
+        ({"learning_rates": [0.1, 0.1]}, "learning_rates"),
+        ({"learning_rates": [0.1, 0.01]}, "learning_rates"),
+        ({"learning_rates": [-0.1, 0.01]}, "learning_rates"),
+        ({"learning_rates": 0.1}, "learning_rates"),
+        ({"batch_sizes": []}, "batch_sizes"),
+        ({"batch_sizes": [0, 4]}, "batch_sizes"),
+        ({"batch_sizes": [16, 4]}, "batch_sizes"),
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [-1]}, "seeds"),
+        ({"seeds": [1, 1]}, "seeds"),
+        ({"examples": 15}, "batch of 16"),
+        ({"examples": [200]}, "each of the 2 batch sizes"),
+        ({"examples": 0}, "examples"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"method": "all"}, "method"),
+        ({"warmup": -1}, "warmup"),
+        ({"warmup": 1.5}, "warmup"),
+        ({"evaluations": 0}, "evaluations"),
+        ({"data": WINDOWS[:1]}, "two examples"),
+        ({"optimizer": Adafactor, "method": "together"}, "Adafactor"),
+    ],
+)
+def test_bad_sweep_is_named_before_any_work(monkeypatch, change, word):
+    monkeypatch.setattr(module, "_run_all", lambda *_: pytest.fail("work was done"))
+    how = {"data": WINDOWS} | GRID | change
+    with pytest.raises((ValueError, TypeError), match=word):
+        sweep(CONFIG, how.pop("data"), **how)
+
+
+def test_optimizer_that_cannot_be_stacked_runs_one_by_one():
+    how = GRID | {"batch_sizes": [16]}
+    result = sweep(CONFIG, WINDOWS, optimizer=Adafactor, **how)
+    assert result.ways == {16: "one by one"}
+    assert result.loss.isfinite().all()
+    assert result.optimizer == "Adafactor"
+
+
+# A noisy quadratic in one dimension, h = 1: from w the mean of w² after n updates of SGD at rate e
+# with batch B is (1 - e)^2n w² + e² s²/B (1 - (1 - e)^2n) / (1 - (1 - e)²).
+START, SPREAD = 4.0, 2.0
+DRAWN = 20_000
+# Held out are two more points at ± SPREAD: their mean and variance are exactly the right ones.
+POINTS = torch.cat([points(DRAWN, 1, spread=SPREAD), torch.tensor([[SPREAD], [-SPREAD]])])
+HELD_OUT = tuple(part[DRAWN:] for part in as_data(DRAWN + 2))
+
+
+def quadratic(_):
+    return NoisyQuadratic(torch.tensor([START]).double(), torch.ones(1).double(), POINTS)
+
+
+def expected_loss(rate, batch_size, updates):
+    shrunk, noise = moments(rate, batch_size, updates)
+    return 1 + (shrunk**2 + noise + SPREAD**2) / 2
+
+
+def moments(rate, batch_size, updates):
+    """Return the mean and the variance of w after so many updates."""
+    shrink = (1 - rate) ** updates
+    noise = rate**2 * SPREAD**2 / batch_size * (1 - shrink**2) / (1 - (1 - rate) ** 2)
+    return shrink * START, noise
+
+
+@pytest.fixture(scope="module")
+def known():
+    return sweep(
+        quadratic, as_data(DRAWN), eval_data=HELD_OUT, dtype=torch.float64,
+        learning_rates=[0.01 * 2**k for k in range(7)], batch_sizes=[1, 4, 16, 64],
+        examples=[256, 512, 1024, 2048], seeds=range(12), evaluations=32, method="together",
+    )  # fmt: skip
+
+
+def test_losses_of_a_known_problem(known):
+    for column, size in enumerate(known.batch_sizes):
+        updates = known.examples[column] // size
+        for row, rate in enumerate(known.learning_rates):
+            mean, variance = moments(rate, size, updates)
+            deviation = math.sqrt(2 * variance**2 + 4 * variance * mean**2) / 2  # of w²/2
+            error = deviation / len(known.seeds) ** 0.5
+            measured = known.loss[:, column, row].mean().item()
+            assert measured == pytest.approx(expected_loss(rate, size, updates), abs=4 * error)
+
+
+def test_best_rate_of_a_known_problem(known):
+    for column, size in enumerate(known.batch_sizes):
+        updates = known.examples[column] // size
+        grid = [0.005 * 1.01**k for k in range(530)]
+        right = min(grid, key=lambda rate: expected_loss(rate, size, updates))
+        rate = known.best(size).rate
+        assert right / 2 < rate < right * 2
+        excess = expected_loss(rate, size, updates) - expected_loss(right, size, updates)
+        assert excess < 0.02
+
+
+def test_critical_batch_of_a_known_problem(known):
+    target = 1 + (SPREAD**2 + 0.6) / 2
+    right, measured = [], []
+    for size in known.batch_sizes:
+        steps = known.held_out_steps[size]
+        on_paper = [[expected_loss(rate, size, n) for n in steps] for rate in known.learning_rates]
+        right.append(first_to_reach(target, steps, on_paper))
+        measured.append(first_to_reach(target, steps, known.held_out[size].mean(0).tolist()))
+    expected, fitted = (critical_batch(known.batch_sizes, found) for found in (right, measured))
+    assert fitted.size == pytest.approx(expected.size, rel=0.25)
+    assert fitted.min_steps == pytest.approx(expected.min_steps, rel=0.25)
+
+
+def first_to_reach(target, steps, curves):
+    crossings = [module._crossing(steps, curve, target) for curve in curves]
+    return min(filter(math.isfinite, crossings))
+
+
+def test_sgd_is_stable_up_to_two_over_sharpness():
+    result = sweep(
+        quadratic, as_data(DRAWN), learning_rates=[1.9, 2.1], batch_sizes=[64],
+        examples=64 * 400, eval_data=HELD_OUT, dtype=torch.float64,
+    )  # fmt: skip
+    stable, unstable = result.held_out[64][0, :, -1].tolist()
+    assert stable < 100
+    assert not unstable < 1e6
+
+
+def test_plain_sgd_may_be_given_as_a_callable():
+    named, given_ = (sweep(CONFIG, WINDOWS, **GRID, optimizer=o).loss for o in ("sgd", SGD))
+    torch.testing.assert_close(named, given_, rtol=0, atol=1e-5)
