@@ -7,7 +7,7 @@ import pytest
 import helpers
 
 MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
-WITH_EXAMPLES = {"helpers.plan", "helpers.schedule", "helpers.data", "helpers.claims"}
+WITH_EXAMPLES = {f"helpers.{name}" for name in ("plan", "schedule", "data", "claims", "noise")}
 
 
 @pytest.mark.parametrize("name", MODULES)
