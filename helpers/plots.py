@@ -19,6 +19,8 @@ from torch import Tensor
 
 from helpers._checks import one_of
 from helpers.plan import RunPlan
+from helpers.schedule import scale_lr
+from helpers.sweep import Best, SweepResult
 from helpers.train import History
 
 GREY = "#767676"
@@ -445,5 +447,115 @@ def run_timeline(plan: RunPlan, factors: Sequence[float]) -> Picture:
     axes.set_xlim(0, plan.total_steps + 1)
     axes.set_title(
         "dotted: an epoch ends; shaded: warmup", loc="left", color=GREY, fontsize="small"
+    )
+    return figure
+
+
+def rate_landscape(
+    result: SweepResult, *, chosen: int | None = None, reference: int | None = None
+) -> Picture:
+    """Draw held-out loss against learning rate, a line for each batch size of a sweep.
+
+    A ring marks a measured best rate. A run that diverged, or that ended worse than it began, is a
+    cross at the upper edge. With a ``chosen`` batch size the others are faint, and grey lines show
+    where the linear and the square-root rule put its best rate, from that of ``reference``.
+    """
+    sizes = ", ".join(map(str, result.batch_sizes))
+    figure = Picture(
+        f"final held-out loss against learning rate on a logarithmic axis for {result.optimizer}, "
+        f"one line for each of the batch sizes {sizes}; rings mark the best rates and crosses at "
+        f"the upper edge the runs that diverged."
+    )
+    axes = _axes(figure, "learning rate", "held-out loss (nats a token)")
+    axes.set_xscale("log")
+    first = result.held_out[result.batch_sizes[0]][..., 0].nanmean().item()
+    ends, lost = [], []
+    for size in result.batch_sizes:
+        strong = chosen in (None, size)
+        colour, marker = batch_colour(size), batch_marker(size)
+        look = {"color": colour, "alpha": 1.0 if strong else 0.25}
+        losses = result.mean_loss(size).tolist()
+        kept = [(x, y) for x, y in zip(result.learning_rates, losses) if y < first]
+        lost += [(x, look) for x, y in zip(result.learning_rates, losses) if not y < first]
+        if not kept:
+            continue
+        axes.plot(*zip(*kept), marker=marker, ms=5, lw=1.8, **look)
+        best = result.best(size)
+        axes.plot(
+            best.rate, best.loss, "o", ms=13, mfc="none", mec=colour, mew=1.6, alpha=look["alpha"]
+        )
+        ends.append((*kept[-1], f"batch {size:,}", colour))
+    top = axes.get_ylim()[1]
+    for rate, look in lost:
+        axes.plot(rate, top, "x", ms=9, mew=2, clip_on=False, **look)
+    axes.set_ylim(top=top)
+    if chosen is not None and reference is not None:
+        _mark_rules(axes, result.best(reference).rate, reference, chosen)
+    _name_ends(axes, ends)
+    return figure
+
+
+def _mark_rules(axes: Axes, rate: float, reference: int, chosen: int) -> None:
+    low, high = axes.get_xlim()
+    for rule, name, height in (("linear", "linear rule", 0.97), ("sqrt", "√ rule", 0.87)):
+        predicted = scale_lr(rate, from_batch=reference, to_batch=chosen, rule=rule)
+        shown = min(max(predicted, low), high)
+        axes.axvline(shown, color=GREY, lw=1)
+        beyond = " →" if predicted > high else ""
+        axes.annotate(
+            f"{name}: {predicted:.2g}{beyond} ",
+            (shown, height),
+            xycoords=("data", "axes fraction"),
+            ha="right",
+            va="top",
+            color=GREY,
+            fontsize="small",
+        )
+    axes.set_xlim(low, high)
+
+
+def best_rate_against_batch(bests: Mapping[str, Sequence[Best]]) -> Picture:
+    """Draw the best learning rate against batch size for a few optimizers, beside both rules.
+
+    A bar runs from the lowest to the highest best rate of a single seed. Grey lines start at the
+    first point of each and rise with the batch and with its square root.
+    """
+    figure = Picture(
+        f"best learning rate against batch size on two logarithmic axes, with bars over the seeds, "
+        f"for {' and '.join(bests)}; grey lines show the linear and the square-root rule."
+    )
+    axes = _axes(figure, "batch size (sequences)", "best learning rate")
+    sizes = [best.batch_size for best in next(iter(bests.values()))]
+    axes.set_yscale("log")
+    _batch_axis(axes, sizes)
+    ends = []
+    for (name, series), colour, marker in zip(bests.items(), (BLUE, ORANGE, GREEN), "os^"):
+        rates = [best.rate for best in series]
+        spans = [
+            [b.rate - min(b.low, b.rate) for b in series],
+            [max(b.high, b.rate) - b.rate for b in series],
+        ]
+        axes.errorbar(sizes, rates, spans, color=colour, marker=marker, ms=7, lw=1.5, capsize=3)
+        axes.annotate(
+            name,
+            (sizes[-1], rates[-1]),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+        )
+        for power, style in ((1.0, "-"), (0.5, "--")):
+            axes.plot(
+                sizes,
+                [rates[0] * (size / sizes[0]) ** power for size in sizes],
+                style,
+                color=GREY,
+                lw=1,
+            )
+        ends.append(max(best.high for best in series))
+    axes.set_ylim(top=8 * max(ends))
+    axes.margins(x=0.18)
+    axes.set_title(
+        "grey: rate ∝ batch (solid), ∝ √batch (dashed)", loc="left", color=GREY, fontsize="small"
     )
     return figure

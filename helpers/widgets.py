@@ -10,7 +10,8 @@ from typing import Any
 
 from helpers import plots
 from helpers.plan import RunPlan
-from helpers.schedule import lr_factors
+from helpers.schedule import lr_factors, scale_lr
+from helpers.sweep import SweepResult
 
 try:
     import ipywidgets
@@ -76,6 +77,27 @@ def devices_explorer(examples: int, batch_size: int, devices: Sequence[int]) -> 
             "accumulation": ("accumulation", [1, 2, 4, 8], 1),
         },
     )
+
+
+def rate_explorer(result: SweepResult, *, reference: int) -> Any:  # noqa: ANN401
+    """Return a slider over the batch sizes of a sweep: measured best rate and both predictions."""
+
+    def show(batch_size: int) -> Shown:
+        picture = plots.rate_landscape(result, chosen=batch_size, reference=reference)
+        first, best = result.best(reference).rate, result.best(batch_size).rate
+        linear, root = (
+            scale_lr(first, from_batch=reference, to_batch=batch_size, rule=rule)
+            for rule in ("linear", "sqrt")
+        )
+        text = (
+            f"Batch <b>{batch_size:,}</b>, from batch {reference:,} at {first:.2g}: the linear "
+            f"rule gives {linear:.2g}, the square root {root:.2g}, and measured is "
+            f"<b>{best:.2g}</b>."
+        )
+        return picture, text
+
+    sizes = list(result.batch_sizes)
+    return _explorer(show, {"batch_size": ("batch size", sizes, sizes[-1])})
 
 
 def plan_explorer() -> Any:  # noqa: ANN401

@@ -11,6 +11,7 @@ from matplotlib.text import Text
 from helpers import plots
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
+from helpers.sweep import SweepResult
 from helpers.train import History
 
 SIZES = (1, 4, 16, 64)
@@ -22,6 +23,24 @@ def history(losses, seconds_each=0.1):
         made.add(loss, 1e-3, 8, 64, seconds_each)
     made.held_out = dict(enumerate(losses))
     return made
+
+
+RATES = (0.01, 0.1, 1.0)
+
+
+def swept(losses, rates=RATES, start=4.6):
+    """Return a sweep of one seed with these final losses for each batch size."""
+    made = SweepResult(rates, tuple(losses), (0,), (64,) * len(losses), "sgd")
+    for column, (size, row) in enumerate(losses.items()):
+        made.loss[0, column] = torch.tensor(row)
+        made.held_out[size] = torch.stack(
+            [torch.full((1, len(rates)), start), made.loss[:, column]], -1
+        )
+    made.finished[:] = True
+    return made
+
+
+LANDSCAPE = {4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, 3.0], 64: [3.6, 3.0, 9.0]}
 
 
 def drawn():
@@ -37,6 +56,11 @@ def drawn():
         "repeats": plots.repeats([1, 4, 64], [2.3, 2.2, 0.5], [2.3, 2.4, 6]),
         "named": plots.named_curves({"few": {0: 3, 9: 4}, "many": {0: 3, 9: 1}}, y="loss (nats)"),
         "timeline": plots.run_timeline(plan, lr_factors(30, 3, "cosine")),
+        "landscape": plots.rate_landscape(swept(LANDSCAPE)),
+        "rules": plots.rate_landscape(swept(LANDSCAPE), chosen=64, reference=16),
+        "best": plots.best_rate_against_batch(
+            {name: [swept(LANDSCAPE).best(size) for size in LANDSCAPE] for name in ("SGD", "AdamW")}
+        ),
         "orders": plots.epoch_orders(orders),
     }
 
@@ -114,3 +138,32 @@ def test_timeline_marks_every_epoch_and_the_warmup():
     ends = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
     assert ends == [10, 20, 30]
     assert axes.patches[0].get_width() == 3
+
+
+def test_landscape_draws_lost_runs_as_crosses_and_keeps_them_out_of_the_lines():
+    axes = plots.rate_landscape(swept(LANDSCAPE)).axes[0]
+    lost = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "x"]
+    assert lost == [1.0, 1.0]  # batch 4 diverged, batch 64 ended above the 4.6 it began with
+    lines = [list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) > 1]
+    assert lines == [[3.0, 2.0], pytest.approx([3.2, 2.4, 3.0]), pytest.approx([3.6, 3.0])]
+
+
+def test_landscape_marks_what_the_rules_predict():
+    result = swept(LANDSCAPE)
+    axes = plots.rate_landscape(result, chosen=64, reference=16).axes[0]
+    best = result.best(16).rate
+    marked = [line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [0, 1]]
+    assert marked == pytest.approx([4 * best, 2 * best])
+    faint = {line.get_alpha() for line in axes.lines if line.get_color() == plots.batch_colour(4)}
+    assert faint == {0.25}
+
+
+def test_landscape_of_runs_that_are_all_lost_is_no_crash():
+    assert plots.rate_landscape(swept({4: [math.nan] * 3, 16: [math.nan] * 3})).png()
+
+
+def test_grey_lines_of_the_best_rate_rise_as_the_rules_say():
+    bests = [swept(LANDSCAPE).best(size) for size in LANDSCAPE]
+    axes = plots.best_rate_against_batch({"SGD": bests}).axes[0]
+    grey = [line.get_ydata() for line in axes.lines if line.get_color() == plots.GREY]
+    assert [line[-1] / line[0] for line in grey] == pytest.approx([16, 4])

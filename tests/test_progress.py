@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from helpers._progress import progress
+from helpers._progress import hidden_bars, progress
 from tests.run_notebooks import normalise
 
 TRAINING = """
@@ -69,3 +69,10 @@ def test_silent_when_told_so():
 
 def test_bar_hands_on_what_it_is_given():
     assert list(progress([3, 1, 2], "counting", "things")) == [3, 1, 2]
+
+
+def test_bars_inside_another_are_hidden_and_later_ones_are_not(monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    with hidden_bars():
+        assert progress([], "inner", "things").disable
+    assert not progress([], "later", "things").disable

@@ -8,6 +8,7 @@ import pytest
 
 from helpers import plots, widgets
 from helpers.plan import RunPlan
+from tests.test_plots import LANDSCAPE, swept
 
 SIZES, NOISE, SPEED = (1, 4, 16, 64), (8.0, 4.0, 2.0, 1.0), (800.0, 2000.0, 5000.0, 8000.0)
 
@@ -106,3 +107,16 @@ def test_import_works_without_ipywidgets():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "None"
+
+
+def test_rate_explorer_gives_both_predictions_and_what_was_measured():
+    result = swept(LANDSCAPE)
+    explorer = widgets.rate_explorer(result, reference=16)
+    sliders, words, image = parts(explorer)
+    before = bytes(image.value)
+    sliders["batch size"].value = 4
+    first, measured = result.best(16).rate, result.best(4).rate
+    for rate in (first / 4, first / 2, measured):
+        assert f"{rate:.2g}" in words.value
+    assert bytes(image.value) != before
+    assert len(pictures(explorer)) == 1
