@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks import accumulation, peak, start_up, training
+from benchmarks import accumulation, many_runs, peak, start_up, training
 from benchmarks.table import written
 
 BENCHMARKS = {
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "training": training.report,
     "peak": peak.report,
     "accumulation": accumulation.report,
+    "many-runs": many_runs.report,
 }
 
 

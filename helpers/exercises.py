@@ -11,6 +11,7 @@ from typing import Any
 
 from helpers._checks import one_of
 from helpers.plan import RunPlan
+from helpers.schedule import scale_lr
 
 Review = Callable[[Any], str | None]
 
@@ -103,10 +104,59 @@ def _sums_and_counts(generator: random.Random) -> dict[str, list[int]]:
 
 
 _PILES = RunPlan(500, 32)
+_SPREAD_GRID = (1e-5, 1e-1, 9)  # first rate, last rate, how many
 _DROPPED = RunPlan(810, 8, epochs=3, drop_last=True)
 _KEPT = _DROPPED.replace(drop_last=False)
 
 EXERCISES = {
+    "the linear rule": Exercise(
+        "By which factor does the batch grow? The rate grows by the same.",
+        _number(
+            scale_lr(3e-4, from_batch=32, to_batch=256),
+            too_small="Is it the linear rule, or the square root?",
+            too_large="The batch does not grow by that much.",
+        ),
+    ),
+    "other cards, same batch": Exercise(
+        "Multiply batch size, accumulation and devices, before and after.",
+        _number(
+            scale_lr(1.0, from_batch=4 * 1 * 4, to_batch=8 * 1 * 2),
+            too_small="Fewer devices, but each holds more.",
+            too_large="Each device holds more, but there are fewer of them.",
+        ),
+    ),
+    "a grid of rates": Exercise(
+        "From the first rate to the last there is one factor fewer than there are rates.",
+        _number(
+            (_SPREAD_GRID[1] / _SPREAD_GRID[0]) ** (1 / (_SPREAD_GRID[2] - 1)),
+            too_small="With this factor the grid ends before the last rate.",
+            too_large="With this factor the grid ends beyond the last rate.",
+        ),
+    ),
+    "examples at a large batch": Exercise(
+        "First the updates, S_min × (1 + B_crit ÷ B). Each takes B examples.",
+        _number(
+            200 * 100 * (1 + 50 / 200),
+            too_small="Do more than the least updates, and each of them takes a whole batch.",
+            too_large="At four times the critical batch the updates are nearly the least.",
+        ),
+    ),
+    "noise scale by hand": Exercise(
+        "Put the four numbers into both formulas, and divide the trace by the squared length.",
+        _number(
+            (2.0 - 1.25) / (1 / 8 - 1 / 32) / ((32 * 1.25 - 8 * 2.0) / (32 - 8)),
+            too_small="Which difference is divided by which difference of 1/B?",
+            too_large="The squared length without noise is smaller than both that were measured.",
+        ),
+    ),
+    "same batch in tokens": Exercise(
+        "Tokens of a batch = sequences × context. Keep the product.",
+        _number(
+            512 * 2048 / 8192,
+            too_small="The context grows by less than that.",
+            too_large="Longer sequences: fewer of them.",
+        ),
+    ),
     "the say on a device": Exercise(
         "In a mean over n targets each has the weight 1/n. Both means then weigh the same.",
         _number(

@@ -140,6 +140,14 @@ class SweepResult:
                 reached[seed, column, rate] = _crossing(steps, losses, target)
         return reached
 
+    def fewest_updates_to(self, target: float) -> list[float]:
+        """Return the updates to ``target`` for each batch size, at the rate that needs fewest.
+
+        They are the mean over seeds of ``updates_to``, NaN where no rate brought every seed there.
+        """
+        mean = self.updates_to(target).mean(0).nan_to_num(math.inf)
+        return [least if math.isfinite(least) else math.nan for least in mean.amin(1).tolist()]
+
     def _column(self, batch_size: int) -> int:
         if batch_size not in self.batch_sizes:
             raise ValueError(f"batch_size must be one of {self.batch_sizes}; got {batch_size!r}")

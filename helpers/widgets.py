@@ -4,11 +4,13 @@ The picture is an image widget whose bytes change. So there is exactly one, in i
 and nothing is left in the output area. Without ipywidgets a reader gets the still figure.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from helpers import plots
+from helpers.noise import CriticalBatch
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors, scale_lr
 from helpers.sweep import SweepResult
@@ -98,6 +100,26 @@ def rate_explorer(result: SweepResult, *, reference: int) -> Any:  # noqa: ANN40
 
     sizes = list(result.batch_sizes)
     return _explorer(show, {"batch_size": ("batch size", sizes, sizes[-1])})
+
+
+def critical_explorer(
+    batch_sizes: Sequence[int], steps: Sequence[float], fit: CriticalBatch
+) -> Any:  # noqa: ANN401
+    """Return a slider over batch sizes: what each costs in updates and in examples."""
+    measured = dict(zip(batch_sizes, steps))
+
+    def show(batch_size: int) -> Shown:
+        updates = measured[batch_size]
+        text = (
+            f"Batch <b>{batch_size:,}</b>: {updates:,.0f} updates, "
+            f"<b>{updates / fit.min_steps:.1f} times</b> the least, and "
+            f"{batch_size * updates:,.0f} examples, "
+            f"<b>{batch_size * updates / fit.min_examples:.1f} times</b> the least."
+        )
+        return plots.trade_off(batch_sizes, steps, fit, chosen=batch_size), text
+
+    sizes = [size for size, count in measured.items() if not math.isnan(count)]
+    return _explorer(show, {"batch_size": ("batch size", sizes, sizes[len(sizes) // 2])})
 
 
 def plan_explorer() -> Any:  # noqa: ANN401

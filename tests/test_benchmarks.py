@@ -11,7 +11,7 @@ import nbformat
 import pytest
 import torch
 
-from benchmarks import gpu_check, peak, training
+from benchmarks import gpu_check, many_runs, peak, training
 from benchmarks.__main__ import main
 from benchmarks.start_up import plan_in_full
 from benchmarks.table import Report, Row, written
@@ -132,6 +132,15 @@ def test_the_plan_that_is_timed_is_right():
     assert plan_in_full().total_steps == 14_880_952_383
 
 
+def test_many_runs_compares_every_way_that_has_a_target(monkeypatch):
+    monkeypatch.setattr(many_runs, "ROUNDS", 1)
+    monkeypatch.setattr(many_runs, "RATES", (1e-3,))
+    rows = many_runs.report({16: 2, 64: 2}).rows
+    names = [row.name.split(", ", 1)[1] for row in rows]
+    assert names == ["batch 16, together", "batch 16, auto", "batch 64, auto", "against a pass"]
+    assert all(row.target for row in rows)
+
+
 def test_a_missed_target_is_said():
     rows = [
         Row.at_least("slow", [0.5, 0.9, 3.0], 0.95),
@@ -151,4 +160,6 @@ def test_a_missed_target_is_said():
 def test_unknown_benchmark_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["start-up", "speed"])
-    assert "start-up, training, peak, accumulation; got 'speed'" in capsys.readouterr().err
+    assert (
+        "start-up, training, peak, accumulation, many-runs; got 'speed'" in capsys.readouterr().err
+    )

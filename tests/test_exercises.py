@@ -8,6 +8,12 @@ NAME = "halve the noise"
 
 # For each exercise: the right answer by hand, and wrong ones that readers are likely to give.
 RIGHT = {
+    "the linear rule": 0.0024,
+    "other cards, same batch": 1,
+    "a grid of rates": 10**0.5,
+    "examples at a large batch": 25_000,  # 125 updates
+    "noise scale by hand": 8,  # trace 0.75 ÷ (3 ÷ 32) = 8, squared length (40 - 16) ÷ 24 = 1
+    "same batch in tokens": 128,
     "piles of papers": (16, 20),
     "loss of an update": 1.6,
     "halve the noise": 4,
@@ -21,6 +27,12 @@ RIGHT = {
     "bytes with split states": 38.5,
 }
 WRONG = {
+    "the linear rule": [3e-4, 8.5e-4, 1.2e-3, 0.0768],
+    "other cards, same batch": [0.5, 2, 2**0.5],
+    "examples at a large batch": [125, 20_000, 5_000, 50_000, "25,000"],
+    "noise scale by hand": [1, 6, 0.125, 32, None],
+    "same batch in tokens": [512, 2048, 64, 1_048_576],
+    "a grid of rates": [10 ** (4 / 9), 10, 10 ** (4 / 7), "3.16"],
     "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
     "loss of an update": [2.5, 1.0, 16, 0.8, True, "1.6"],
     "halve the noise": [2, 1.41, 8, 0.25],

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.text import Text
 
 from helpers import plots
+from helpers.noise import CriticalBatch, NoiseScale
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
 from helpers.sweep import SweepResult
@@ -40,6 +41,8 @@ def swept(losses, rates=RATES, start=4.6):
     return made
 
 
+FIT = CriticalBatch(size=8, low=6, high=10, min_steps=50)
+UPDATES = [FIT.steps(size) for size in SIZES]
 LANDSCAPE = {4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, 3.0], 64: [3.6, 3.0, 9.0]}
 
 
@@ -61,6 +64,17 @@ def drawn():
         "best": plots.best_rate_against_batch(
             {name: [swept(LANDSCAPE).best(size) for size in LANDSCAPE] for name in ("SGD", "AdamW")}
         ),
+        "steps": plots.steps_to_target(
+            SIZES, {"early": (UPDATES, FIT), "late": ([*UPDATES[:-1], math.nan], FIT)}
+        ),
+        "trade-off": plots.trade_off(SIZES, UPDATES, FIT, chosen=4),
+        "noise and batch": plots.noise_and_critical_batch(
+            {4.0: NoiseScale(5, 1, 64, 4, 6), 3.0: NoiseScale(20, 1, 64, 15, 30)}, {3.0: FIT}
+        ),
+        "branches": plots.branches(
+            {"at once": {1: 3, 2: 3.2, 4: 3.5}, "later": {1: 2, 2: 2, 4: 2.1}}, tolerance=0.05
+        ),
+        "clocks": plots.three_clocks({4: history([4, 3, 2]), 16: history([4, 3.5, 3])}, target=2.5),
         "orders": plots.epoch_orders(orders),
     }
 
@@ -167,3 +181,38 @@ def test_grey_lines_of_the_best_rate_rise_as_the_rules_say():
     axes = plots.best_rate_against_batch({"SGD": bests}).axes[0]
     grey = [line.get_ydata() for line in axes.lines if line.get_color() == plots.GREY]
     assert [line[-1] / line[0] for line in grey] == pytest.approx([16, 4])
+
+
+def test_fitted_curve_passes_through_points_that_follow_it_and_the_ideal_lies_below():
+    axes = plots.steps_to_target(SIZES, {"late": (UPDATES, FIT)}).axes[0]
+    perfect, curve, points, tick = axes.lines
+    assert list(points.get_ydata()) == UPDATES
+    assert [curve.get_ydata()[0], curve.get_ydata()[-1]] == pytest.approx([450, 56.25])
+    assert [perfect.get_ydata()[0], perfect.get_ydata()[-1]] == pytest.approx([400, 6.25])
+    assert (tick.get_xdata()[0], tick.get_ydata()[0]) == (8, 100)
+
+
+def test_points_of_the_trade_off_lie_on_the_hyperbola():
+    axes = plots.trade_off(SIZES, UPDATES, FIT).axes[0]
+    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines[2:]]
+    assert len(points) == len(SIZES)
+    for examples, updates in (*points, *zip(axes.lines[0].get_xdata(), axes.lines[0].get_ydata())):
+        assert (examples - 1) * (updates - 1) == pytest.approx(1)
+
+
+def test_a_batch_size_that_did_not_arrive_has_no_point():
+    axes = plots.trade_off(SIZES, [*UPDATES[:-1], math.nan], FIT).axes[0]
+    assert len(axes.lines[2:]) == len(SIZES) - 1
+
+
+def test_branches_start_at_no_loss_added():
+    axes = drawn()["branches"].axes[0]
+    assert [line.get_ydata()[0] for line in axes.lines[:2]] == [0, 0]
+    assert axes.lines[0].get_ydata()[-1] == 0.5
+
+
+def test_clocks_run_along_updates_examples_and_seconds():
+    panels = drawn()["clocks"].axes
+    assert [axes.get_xlabel() for axes in panels] == ["updates", "examples", "seconds"]
+    ends = [[line.get_xdata()[-1] for line in axes.lines[1:]] for axes in panels]
+    assert ends == [[2, 2], [16, 16], [pytest.approx(0.2)] * 2]

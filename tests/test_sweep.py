@@ -232,6 +232,15 @@ def test_updates_to_a_target():
     assert reached[3] == 0
 
 
+def test_fewest_updates_are_a_mean_over_seeds_at_the_rate_that_brings_all_of_them():
+    result = made([[1.0] * 3] * 2, rates=(1.0, 10.0, 100.0))
+    result.held_out_steps[8] = [0, 10]
+    # Target 3: the rates need (5, 5), (2, never) and (10, 2) updates.
+    result.held_out[8] = torch.tensor([[[4.0, 2], [5, -5], [4, 3]], [[4.0, 2], [4, 4], [5, -5]]])
+    assert result.fewest_updates_to(3.0) == [5]
+    assert math.isnan(result.fewest_updates_to(0.5)[0])
+
+
 def test_stored_sweep_is_the_same(tmp_path):
     result = sweep(
         CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-2, 1e30]}, seeds=[0, 1], evaluations=2

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import plots, widgets
 from helpers.plan import RunPlan
-from tests.test_plots import LANDSCAPE, swept
+from tests.test_plots import FIT, LANDSCAPE, UPDATES, swept
 
 SIZES, NOISE, SPEED = (1, 4, 16, 64), (8.0, 4.0, 2.0, 1.0), (800.0, 2000.0, 5000.0, 8000.0)
 
@@ -119,4 +119,14 @@ def test_rate_explorer_gives_both_predictions_and_what_was_measured():
     for rate in (first / 4, first / 2, measured):
         assert f"{rate:.2g}" in words.value
     assert bytes(image.value) != before
+    assert len(pictures(explorer)) == 1
+
+
+def test_critical_explorer_says_what_a_batch_size_costs():
+    explorer = widgets.critical_explorer(SIZES, UPDATES, FIT)
+    sliders, words, _ = parts(explorer)
+    sliders["batch size"].value = 4
+    # 50 × (1 + 8 ÷ 4) = 150 updates of 4; the least are 50 updates and 400 examples.
+    for number in ("150 updates", "<b>3.0 times</b>", "600 examples", "<b>1.5 times</b>"):
+        assert number in words.value
     assert len(pictures(explorer)) == 1

@@ -1,0 +1,89 @@
+"""What training side by side gains, and what the noise scale costs beside an ordinary pass."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from benchmarks.peak import MATRICES, operations_per_token, product_rate
+from benchmarks.table import Report, Row, spread
+from helpers.data import CharTokenizer, load_text, sequences
+from helpers.model import ModelConfig, SmallLM, token_loss
+from helpers.noise import noise_scale
+from helpers.sweep import SweepResult, sweep
+
+ROUNDS = 3
+CONTEXT = 32
+UPDATES = {1: 300, 4: 200, 16: 160, 64: 60}  # a batch size and the updates of each of its runs
+# Rates low enough that no run diverges: a run that leaves its stack would flatter the ratio.
+RATES = tuple(1e-4 * 1.2**k for k in range(15))
+SEEDS = (0, 1, 2)
+TOGETHER = {1: 5.0, 4: 3.0, 16: 1.5}
+AUTO = 0.95
+NOISE_LIMIT = 2.5
+
+
+def report(updates: dict[int, int] = UPDATES) -> Report:
+    """Train 45 runs at each batch size in each way, in turns, and measure noise against a pass."""
+    text = load_text()
+    tokenizer = CharTokenizer(text)
+    windows = sequences(tokenizer.encode(text), CONTEXT)
+    config = ModelConfig(tokenizer.vocab_size, CONTEXT, 32, 1, 2)
+
+    def timed(batch_size: int, method: str) -> tuple[float, SweepResult]:
+        result = sweep(
+            config, windows, learning_rates=RATES, batch_sizes=[batch_size], seeds=SEEDS,
+            optimizer="adamw", examples=batch_size * updates[batch_size], method=method,
+        )  # fmt: skip
+        return result.seconds[batch_size], result
+
+    made = Report()
+    peak = max(product_rate(width, torch.device("cpu")) for width in MATRICES)
+    for batch_size, count in updates.items():
+        together, auto = [], []
+        for _ in range(ROUNDS):
+            alone, _ = timed(batch_size, "one-by-one")
+            if batch_size in TOGETHER:
+                together.append(alone / timed(batch_size, "together")[0])
+            taken, result = timed(batch_size, "auto")
+            auto.append(alone / taken)
+        name = f"45 runs, batch {batch_size}"
+        if together:
+            made.rows.append(Row.at_least(f"{name}, together", together, TOGETHER[batch_size]))
+        made.rows.append(Row.at_least(f"{name}, auto", auto, AUTO))
+        tokens = 45 * count * batch_size * CONTEXT
+        operations = operations_per_token(SmallLM(config)) * tokens / taken
+        made.notes.append(
+            f"{name}: auto took them {result.ways[batch_size]}, {operations / 1e9:.0f} GFLOP/s, "
+            f"{100 * operations / peak:.0f} % of the best matrix product."
+        )
+    made.rows.append(_noise_row(SmallLM(config), windows[:256]))
+    return made
+
+
+def _noise_row(model: SmallLM, windows: torch.Tensor) -> Row:
+    inputs, targets = windows[:, :-1], windows[:, 1:]
+
+    def ordinary() -> None:
+        token_loss(model(inputs), targets).backward()
+        model.zero_grad()
+
+    ratios = []
+    for _ in range(9):
+        measured = _seconds(lambda: noise_scale(model, inputs, targets))
+        ratios.append(measured / _seconds(ordinary))
+    middle = median(ratios)
+    return Row(
+        "noise scale of 256 sequences, against a pass",
+        f"{middle:.2f} ×",
+        spread(ratios),
+        f"at most {NOISE_LIMIT} ×",
+        middle <= NOISE_LIMIT,
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
