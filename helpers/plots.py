@@ -665,7 +665,9 @@ def trade_off(
     axes.plot(curve, [1 + 1 / (x - 1) for x in curve], color=GREY, lw=1)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.annotate("the critical batch", (2, 2), (14, 14), textcoords="offset points", color=GREY)
+    axes.annotate(
+        "the critical batch", (2, 2), (-9, -14), textcoords="offset points", ha="right", color=GREY
+    )
     axes.plot(2, 2, "+", color=GREY, ms=14, mew=1.5)
     for size, count in zip(batch_sizes, steps):
         if math.isnan(count):
@@ -675,8 +677,10 @@ def trade_off(
         look = {"color": batch_colour(size), "alpha": alpha}
         axes.plot(*at, batch_marker(size), ms=9, **look)
         axes.annotate(
-            f"batch {size:,}", at, (-9, -12), textcoords="offset points", ha="right", **look
+            f"batch {size:,}", at, (5, 6), textcoords="offset points", rotation=35, **look
         )
+    axes.set_xlim(0.5, 100)
+    axes.set_ylim(0.5, 100)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
