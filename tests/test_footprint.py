@@ -4,6 +4,7 @@ import math
 import pytest
 
 from helpers.footprint import Breakdown, estimate
+from helpers.memory import simulate
 from helpers.shapes import SHAPES, Shape
 
 GIB = 2**30
@@ -274,3 +275,41 @@ def test_bad_arguments_are_named(change, error, words):
 def test_every_named_shape_is_weighed():
     for name, shape in SHAPES.items():
         assert estimate(name, batch_size=1, context=512).parameters == 2 * shape.parameters
+
+
+# --- beside a simulated step ----------------------------------------------------------------------
+
+KINDS = {
+    "float32": {"precision": "float32"},
+    "mixed": {"precision": "mixed"},
+    "momentum": {"optimizer": "momentum"},
+    "sgd": {"optimizer": "sgd"},
+    "matrix": {"attention": "matrix"},
+    "lora": {"trainable": "lora", "rank": 4},
+    "lora, checkpointing": {"trainable": "lora", "rank": 64, "checkpointing": True},
+}
+
+
+def assert_near(worked_out, simulated, share):
+    assert fixed(worked_out) == fixed(simulated)
+    assert worked_out.when == simulated.when
+    for moment, theirs in simulated.moments.items():
+        ours = worked_out.moments[moment]
+        assert sum(ours.values()) == pytest.approx(sum(theirs.values()), rel=share)
+    forward = (one.moments["forward"]["activations"] for one in (worked_out, simulated))
+    assert next(forward) == pytest.approx(next(forward), rel=share)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["gpt2-124m", "llama3-8b"])
+def test_estimate_agrees_with_simulate_for_each_kind_of_training(name, kind):
+    how = {"batch_size": 3, "context": 512, **KINDS[kind]}
+    assert_near(estimate(name, **how), simulate(name, **how), 0.01)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_estimate_agrees_with_simulate_for_every_shape(name, checkpointing):
+    size = (32, SHAPES[name].context) if checkpointing else (1, 512)
+    how = {"batch_size": size[0], "context": size[1], "checkpointing": checkpointing}
+    assert_near(estimate(name, **how), simulate(name, **how), 0.005)
