@@ -3,138 +3,37 @@
 ``estimate`` works the same out by arithmetic, and is here as well.
 """
 
-from collections import OrderedDict
+import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
+from helpers._checks import whole
+from helpers._oom import ASKED, OutOfMemory, explain_oom, is_out_of_memory, size_in
+from helpers._tracker import Instant, Tracker, by_moment, fullest, tracking
 from helpers.decoder import Decoder, adapt
-from helpers.footprint import MOMENTS, PARTS, Breakdown, Setting, check, estimate
+from helpers.device import pick
+from helpers.footprint import PARTS, Breakdown, Setting, check, estimate, gib
 from helpers.shapes import Shape
 
 __all__ = [
     "Breakdown",
+    "Measurement",
+    "OutOfMemory",
     "estimate",
+    "explain_oom",
+    "largest_batch",
+    "measure",
     "peak_of_saved_tensors",
     "simulate",
 ]
-
-
-class _Tracker(MemTracker):
-    """PyTorch's tracker, which also remembers the fullest instant of each moment of a step."""
-
-    def __init__(self, kind: str | None = None) -> None:
-        super().__init__()
-        self.kind = kind  # the kind of device whose memory counts; any, if None
-        self.place: str | None = None  # a closer name for the moment, if someone gives it
-        self.updates = 0  # under way: one optimizer may call another
-        self.before = 0
-        self.fullest: dict[str, dict[str, int]] = {}
-
-    @property
-    def moment(self) -> str:
-        if self.updates:
-            return "update"
-        return "backward" if _in_backward() else "forward"
-
-    def now(self) -> dict[str, int]:
-        """Return the bytes that are there, by PyTorch's name of their purpose."""
-        found = dict.fromkeys(("Total", *(purpose.value for purpose in _MemRefType)), 0)
-        for device, purposes in self.get_tracker_snapshot().items():
-            if self.kind in (None, device.type):
-                for purpose, count in purposes.items():
-                    found[getattr(purpose, "value", purpose)] += count
-        return found
-
-    def __torch_dispatch__(self, *call: Any, **more: Any) -> Any:  # noqa: ANN401
-        result = super().__torch_dispatch__(*call, **more)
-        self.note(self.now(), self.place or self.moment)
-        return result
-
-    def note(self, now: dict[str, int], name: str) -> None:
-        """Remember this instant if it is the fullest of its moment so far."""
-        total = now["Total"]
-        # Where nothing was made there is no new peak, only the rest of the moment before.
-        if total > max(self.before, self.fullest.get(name, {"Total": 0})["Total"]):
-            self.fullest[name] = now
-        self.before = total
-
-    def end_step(self) -> dict[str, dict[str, int]]:
-        """Return the parts at the fullest instant of each moment since the last step's end."""
-        states = self.now()["Optstate"]
-        parts = {name: _parts(found, states, name) for name, found in self.fullest.items()}
-        self.fullest, self.place = {}, None
-        return parts
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-def _parts(found: dict[str, int], states: int, moment: str) -> dict[str, int]:
-    """Sort PyTorch's purposes into ours.
-
-    During an update all that is made counts as states with PyTorch; what is gone at its end was
-    temporary.
-    """
-    kept = min(found["Optstate"], states)
-    made = found["Activation"] + found["Other"]
-    thrown_away = found["Temp"] + found["Optstate"] - kept
-    updating = moment == "update"
-    return {
-        "parameters": found["Parameter"] + found["Buffer"],
-        "gradients": found["Gradient"],
-        "states": kept,
-        "activations": 0 if updating else made,
-        "temporary": thrown_away + (made if updating else 0),
-    }
-
-
-@contextmanager
-def _tracking(tracker: _Tracker) -> Iterator[_Tracker]:
-    """Track all tensors that are made inside, over any number of forward passes."""
-
-    def forget(module: nn.Module, _: object) -> None:
-        # PyTorch's tracker refuses a second forward pass of a model that it remembers, and cannot
-        # hook a frozen parameter unless it believes that it has.
-        if not _in_backward():
-            tracker.memory_tracking.pop(module, None)
-        for parameter in module.parameters():
-            if not parameter.requires_grad:
-                done = RemovableHandle(OrderedDict()), RemovableHandle(OrderedDict())
-                tracker._param_to_grad_hook_handles[parameter] = done
-
-    def begin(*_: object) -> None:
-        tracker.updates += 1  # and one that makes nothing is a moment too
-        tracker.fullest.setdefault("update", tracker.now())
-
-    def end(*_: object) -> None:
-        tracker.updates -= 1
-
-    handles = [
-        register_module_forward_pre_hook(forget),
-        register_optimizer_step_pre_hook(begin),
-        register_optimizer_step_post_hook(end),
-    ]
-    try:
-        with tracker:
-            yield tracker
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _MasterWeights(torch.optim.Optimizer):
@@ -177,7 +76,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _mark_places(model: Decoder, tracker: _Tracker) -> None:
+def _mark_places(model: Decoder, tracker: Tracker) -> None:
     """Name the places of the backward pass between which memory is linear in the blocks."""
 
     def mark(place: str) -> Callable[..., None]:
@@ -203,10 +102,10 @@ def _simulate(setting: Setting) -> dict[str, dict[str, int]]:
         trained = [part for part in model.parameters() if part.requires_grad]
         optimizer = _optimizer(setting, trained)
         tokens = torch.zeros(setting.batch_size, setting.context, dtype=torch.int64)
-        tracker = _Tracker()
+        tracker = Tracker()
         tracker.track_external(model, optimizer, tokens)
         _mark_places(model, tracker)
-        with _tracking(tracker):
+        with tracking(tracker):
             for _ in range(2):
                 loss = model(tokens, tokens)
                 tracker.place = "loss"
@@ -215,8 +114,8 @@ def _simulate(setting: Setting) -> dict[str, dict[str, int]]:
                 tracker.place = None
                 optimizer.step()
                 optimizer.zero_grad()
-                places = tracker.end_step()
-    return places
+                instants = tracker.end_step()
+    return fullest(instants)
 
 
 def _build(setting: Setting) -> Decoder:
@@ -269,7 +168,7 @@ def simulate(
         checkpointing=checkpointing,
         attention=attention,
     )
-    return Breakdown(_by_moment(_extrapolated(setting)))
+    return Breakdown(by_moment(_extrapolated(setting)))
 
 
 def _extrapolated(setting: Setting) -> dict[str, dict[str, int]]:
@@ -290,13 +189,201 @@ def _extrapolated(setting: Setting) -> dict[str, dict[str, int]]:
     }
 
 
-def _by_moment(places: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Take the fullest place for each moment of the step."""
-    moments: dict[str, dict[str, int]] = {}
-    for place, parts in places.items():
-        moment = place if place in MOMENTS else "backward"
-        moments[moment] = max(moments.get(moment, {}), parts, key=lambda found: sum(found.values()))
-    return moments
+@dataclass(frozen=True)
+class Measurement:
+    """What ``measure`` saw of each step.
+
+    ``steps`` has a ``Breakdown`` for each. ``timeline`` has every instant of the last step at which
+    a tensor was made or read: its moment, and the bytes by part. ``allocator`` has the CUDA
+    allocator's own peaks of each step, as "active", "allocated" and "reserved" bytes, and is empty
+    on a CPU.
+    """
+
+    steps: tuple[Breakdown, ...]
+    timeline: tuple[Instant, ...]
+    allocator: tuple[dict[str, int], ...]
+
+    @property
+    def first(self) -> Breakdown:
+        """The first step, whose optimizer has no states before its update."""
+        return self.steps[0]
+
+    @property
+    def later(self) -> Breakdown:
+        """The fullest of the other steps: what a run needs."""
+        return max(self.steps[1:])
+
+    def __repr__(self) -> str:
+        first, later = gib(self.first.peak), gib(self.later.peak)
+        return f"Measurement: {first} in the first step, {later} later\n  {self.later!r}"
+
+
+def measure(
+    step: Callable[[], object],
+    *,
+    steps: int = 3,
+    device: str | None = None,
+    snapshot: str | PathLike[str] | None = None,
+) -> Measurement:
+    """Run ``step()`` a few times and return the peak of memory of each, by what it was for.
+
+    ``step`` makes one whole update, with as many micro-batches as it likes. What a model holds is
+    known once it is called, and what an optimizer holds once it has made an update, so the first
+    step counts apart. Counted are tensors on ``device``, "cuda" where there is one; on CUDA the
+    allocator's own peaks besides, and with ``snapshot`` the path of a file for
+    https://pytorch.org/memory_viz. Tensors of which nobody tells PyTorch's tracker, such as a data
+    set made before, are seen by the allocator alone. The tracker's hooks hold on to a forward pass
+    that no backward pass follows: put an evaluation under ``torch.no_grad()``.
+
+    Raises ``ValueError`` for fewer than two steps, a snapshot without CUDA, and steps that make no
+    tensor on the device.
+    """
+    whole("steps", steps, at_least=2)
+    kind = pick(device).type
+    if snapshot is not None and kind != "cuda":
+        raise ValueError(f"snapshot is for the CUDA allocator; got {snapshot!r} on {kind!r}")
+    found: list[Breakdown] = []
+    allocator: list[dict[str, int]] = []
+    with _history(snapshot), tracking(Tracker(kind)) as tracker:
+        for _ in range(steps):
+            if kind == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            step()
+            timeline = tracker.end_step()
+            moments = fullest(timeline)
+            if not moments:
+                raise ValueError(f"step must make tensors on {kind!r}; it made none")
+            found.append(Breakdown(moments))
+            if kind == "cuda":
+                allocator.append(_allocator_peaks())
+    return Measurement(tuple(found), tuple(timeline), tuple(allocator))
+
+
+def _allocator_peaks() -> dict[str, int]:
+    torch.cuda.synchronize()
+    peaks = torch.cuda.memory_stats()
+    names = ("active", "allocated", "reserved")
+    return {name: peaks[f"{name}_bytes.all.peak"] for name in names}
+
+
+@contextmanager
+def _history(path: str | PathLike[str] | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    torch.cuda.memory._record_memory_history()
+    try:
+        yield
+        torch.cuda.memory._dump_snapshot(str(path))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+MOST_EXAMPLES = 2**30
+
+
+def largest_batch(
+    trial: Callable[[int], None],
+    *,
+    limit: int | None = None,
+    report: Callable[[str], object] = print,
+) -> int:
+    """Return the largest batch size that ``trial`` gets through without running out of memory.
+
+    The size doubles until memory runs out, then the gap is halved: at most 2·log₂(answer) + 2
+    trials, each of which is reported.
+
+    ``trial(batch_size)`` should build what it needs and make two whole updates or more, as the
+    optimizer's states come with the first; on the longest examples, as those come some day. It
+    returns nothing and lets the error out. Only memory that really ran out makes the batch smaller:
+    ``torch.OutOfMemoryError``, or the refusal of the CPU's allocator. Any other error is passed on.
+    Everything of a failed trial is let go before the next.
+
+    ``limit`` is in bytes and counts the tensors that the trial makes or trains, on any device, so
+    that the search works without a GPU. Without it a CPU may swap, or kill the process, long before
+    its allocator says no. Leave a margin below the answer: other examples, and fragments.
+
+    Raises ``ValueError`` if not even one example fits, if memory never runs out, or if the trial
+    keeps the error to itself; ``TypeError`` if it returns something.
+    """
+    if not callable(trial):
+        raise TypeError(f"trial must be a function of a batch size; got {trial!r}")
+    if limit is not None:
+        whole("limit", limit)
+    fits, too_large = 0, 1
+    while _fits(trial, too_large, limit, report):
+        fits, too_large = too_large, 2 * too_large
+        if too_large > MOST_EXAMPLES:
+            raise ValueError(
+                f"trial must run out of memory at some size; it went through {fits:,} examples. "
+                f"Does it use its batch size?"
+            )
+    while too_large - fits > 1:
+        middle = (fits + too_large) // 2
+        if _fits(trial, middle, limit, report):
+            fits = middle
+        else:
+            too_large = middle
+    return fits
+
+
+def _fits(
+    trial: Callable[[int], None],
+    batch_size: int,
+    limit: int | None,
+    report: Callable[[str], object],
+) -> bool:
+    """Try one size and let go of all that it made."""
+    needed, error = _try(trial, batch_size, limit)
+    # Here, after the handler: while it runs, the error holds the tensors of the failed trial.
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    name = f"batch size {batch_size:,}"
+    if not error:
+        report(f"{name} fits" + (f" in {gib(needed)}" if needed else ""))
+        return True
+    report(f"{name} runs out of memory")
+    if batch_size == 1:
+        least = f"at least {gib(needed)}" if needed else "more than there is"
+        bound = "" if limit is None else f", and the limit is {gib(limit)}"
+        raise ValueError(f"trial must fit with one example; that needed {least}{bound}. {error}")
+    return False
+
+
+def _try(trial: Callable[[int], None], batch_size: int, limit: int | None) -> tuple[int, str]:
+    """Run one trial; return the bytes that it needed, as far as known, and how memory ran out."""
+    tracker = None if limit is None else Tracker(limit=limit)
+    refusals = _refusals()
+    try:
+        with nullcontext() if tracker is None else tracking(tracker):
+            result = trial(batch_size)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return _needed(tracker, str(error)), str(error)
+    if _refusals() > refusals or (tracker is not None and tracker.refused):
+        raise ValueError(
+            f"trial must let the out-of-memory error out; at batch size {batch_size:,} it kept it "
+            f"to itself"
+        )
+    if result is not None:
+        raise TypeError(f"trial must return nothing, as what it returns stays; got {result!r}")
+    return _needed(tracker, ""), ""
+
+
+def _refusals() -> int:
+    """Return how often the CUDA allocator has said no."""
+    return torch.cuda.memory_stats().get("num_ooms", 0) if torch.cuda.is_initialized() else 0
+
+
+def _needed(tracker: Tracker | None, message: str) -> int:
+    """Return the most bytes of a trial, with those that it asked for in vain; 0 if not known."""
+    if tracker is not None:
+        return tracker.most
+    asked = size_in(message, ASKED) or 0
+    there = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0
+    return there + asked
 
 
 class _Ledger:

@@ -15,7 +15,7 @@ MODULES = {path.stem: path for path in (ROOT / "helpers").glob("*.py") if path.s
 LAYERS = (
     {"_checks", "_progress"},
     {"plan", "schedule", "claims", "shapes", "footprint"},
-    {"data", "model", "device", "exercises", "decoder"},
+    {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
     {"train", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
     {"plots"},

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
 
 from helpers import memory
+from helpers._tracker import Tracker, fullest, tracking
 from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
@@ -201,15 +202,15 @@ def their_step(shape, batch_size, context, checkpointing):
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
         tokens = torch.zeros(batch_size, context, dtype=torch.int64)
-        tracker = memory._Tracker()
+        tracker = Tracker()
         tracker.track_external(model, optimizer, tokens)
-        with memory._tracking(tracker):
+        with tracking(tracker):
             for _ in range(2):
                 model(input_ids=tokens, labels=tokens).loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-                parts = tracker.end_step()
-    return memory.Breakdown(parts)
+                instants = tracker.end_step()
+    return memory.Breakdown(fullest(instants))
 
 
 @pytest.mark.parametrize(
