@@ -245,11 +245,11 @@ def _bytes_of_base(setting: Setting) -> int:
 def _bytes_of_states(setting: Setting) -> int:
     """Return the bytes that the optimizer keeps from step to step.
 
-    AdamW keeps two numbers a parameter (Kingma and Ba 2014, arXiv 1412.6980) and torch a float32
-    count of the steps for each tensor; SGD keeps none, and one with momentum. In 8 bits each is one
-    byte and a float32 scale for a block of them (Dettmers et al. 2021, arXiv 2110.02861). Mixed
-    precision keeps all of it in float32, and a float32 copy of the weights (Rajbhandari et al.
-    2019, arXiv 1910.02054, section 3.1).
+    AdamW keeps two numbers a parameter (Kingma and Ba 2014, arXiv 1412.6980), and torch a float32
+    count of the steps for each tensor, which stays on the CPU; SGD keeps none, and one with
+    momentum. In 8 bits each is one byte and a float32 scale for a block of them (Dettmers et al.
+    2021, arXiv 2110.02861). Mixed precision keeps all of it in float32, and a float32 copy of the
+    weights (Rajbhandari et al. 2019, arXiv 1910.02054, section 3.1).
     """
     sizes = setting.trained
     width = 4 if setting.precision == "mixed" else setting.bytes
@@ -435,8 +435,9 @@ def estimate(
 ) -> Breakdown:
     """Work out the memory of one device in a step of training, from the second step on.
 
-    The first step has no optimizer states until its update. What the allocator rounds up, its
-    fragments, the libraries' own memory and buffers for communication come on top.
+    The first step has no optimizer states until its update. The forward pass counts at its end; the
+    backward pass is at least as full wherever a block is fuller inside. What the allocator rounds
+    up, its fragments, the libraries' own memory and buffers for communication come on top.
 
     Parameters
     ----------

@@ -334,27 +334,30 @@ def _fits(
     report: Callable[[str], object],
 ) -> bool:
     """Try one size and let go of all that it made."""
-    needed, error = _try(trial, batch_size, limit)
+    needed, refusal = _try(trial, batch_size, limit)
     # Here, after the handler: while it runs, the error holds the tensors of the failed trial.
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     name = f"batch size {batch_size:,}"
-    if not error:
+    if refusal is None:
         report(f"{name} fits" + (f" in {gib(needed)}" if needed else ""))
         return True
     report(f"{name} runs out of memory")
     if batch_size == 1:
         least = f"at least {gib(needed)}" if needed else "more than there is"
         bound = "" if limit is None else f", and the limit is {gib(limit)}"
-        raise ValueError(f"trial must fit with one example; that needed {least}{bound}. {error}")
+        raise ValueError(f"trial must fit with one example; that needed {least}{bound}. {refusal}")
     return False
 
 
-def _try(trial: Callable[[int], None], batch_size: int, limit: int | None) -> tuple[int, str]:
+def _try(
+    trial: Callable[[int], None], batch_size: int, limit: int | None
+) -> tuple[int, str | None]:
     """Run one trial; return the bytes that it needed, as far as known, and how memory ran out."""
     tracker = None if limit is None else Tracker(limit=limit)
-    refusals = _refusals()
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
     try:
         with nullcontext() if tracker is None else tracking(tracker):
             result = trial(batch_size)
@@ -362,19 +365,14 @@ def _try(trial: Callable[[int], None], batch_size: int, limit: int | None) -> tu
         if not is_out_of_memory(error):
             raise
         return _needed(tracker, str(error)), str(error)
-    if _refusals() > refusals or (tracker is not None and tracker.refused):
+    if tracker is not None and tracker.refused:
         raise ValueError(
             f"trial must let the out-of-memory error out; at batch size {batch_size:,} it kept it "
             f"to itself"
         )
     if result is not None:
         raise TypeError(f"trial must return nothing, as what it returns stays; got {result!r}")
-    return _needed(tracker, ""), ""
-
-
-def _refusals() -> int:
-    """Return how often the CUDA allocator has said no."""
-    return torch.cuda.memory_stats().get("num_ooms", 0) if torch.cuda.is_initialized() else 0
+    return _needed(tracker, ""), None
 
 
 def _needed(tracker: Tracker | None, message: str) -> int:

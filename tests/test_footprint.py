@@ -313,3 +313,17 @@ def test_estimate_agrees_with_simulate_for_every_shape(name, checkpointing):
     size = (32, SHAPES[name].context) if checkpointing else (1, 512)
     how = {"batch_size": size[0], "context": size[1], "checkpointing": checkpointing}
     assert_near(estimate(name, **how), simulate(name, **how), 0.005)
+
+
+@pytest.mark.parametrize("attention", ["fused", "matrix"])
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_estimate_agrees_where_no_vocabulary_hides_the_blocks(family, width, attention):
+    shape = Shape(17, 256, width, 4, 4, family=family)
+    how = {"context": 128, "attention": attention, "optimizer": "sgd", "checkpointing": True}
+    for batch_size in (1, 8):
+        sizes = how | {"batch_size": batch_size}
+        ours, theirs = estimate(shape, **sizes), simulate(shape, **sizes)
+        assert fixed(ours) == fixed(theirs)
+        assert (ours.when, theirs.when) == ("backward", "backward")
+        assert ours.peak == pytest.approx(theirs.peak, rel=0.02)

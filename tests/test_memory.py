@@ -400,6 +400,14 @@ def test_any_other_error_is_passed_on(error):
     assert caught.value is error
 
 
+def test_an_error_without_words_counts():
+    def trial(batch_size):
+        if batch_size > 3:
+            raise torch.OutOfMemoryError
+
+    assert largest_batch(trial, report=quiet) == 3
+
+
 def test_not_even_one_example():
     with pytest.raises(ValueError, match=r"trial must fit with one example; .* at least 2.00 GiB"):
         largest_batch(refuse, report=quiet)
