@@ -7,7 +7,10 @@ import pytest
 import helpers
 
 MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
-WITH_EXAMPLES = {f"helpers.{name}" for name in ("plan", "schedule", "data", "claims", "noise")}
+WITH_EXAMPLES = {
+    f"helpers.{name}"
+    for name in ("plan", "schedule", "data", "claims", "noise", "shapes", "footprint")
+}
 
 
 @pytest.mark.parametrize("name", MODULES)

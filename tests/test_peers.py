@@ -1,5 +1,6 @@
 """What Transformers computes for itself, beside what we compute."""
 
+import dataclasses
 from functools import partial
 from types import SimpleNamespace
 
@@ -7,16 +8,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
 
+from helpers import memory
+from helpers._tracker import Tracker, fullest, tracking
 from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
+from helpers.shapes import SHAPES
 from helpers.train import train
 
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+accelerate = pytest.importorskip("accelerate")
 
 
 def trainer_counts(examples, batch_size, accumulation, drop_last, epochs, max_steps):
@@ -156,3 +161,83 @@ def test_trainer_makes_the_same_accumulated_updates_on_ragged_data(accumulation,
     assert trainer.state.global_step == history.steps
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters()):
         assert torch.allclose(a, b, rtol=0, atol=2e-5), name
+
+
+def their_model(shape):
+    """Return Transformers' own class in the sizes of a shape."""
+    sizes = {"vocab_size": shape.vocab_size, "use_cache": False, "attn_implementation": "sdpa"}
+    if shape.family == "llama":
+        return transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                hidden_size=shape.width,
+                intermediate_size=shape.feed,
+                num_hidden_layers=shape.layers,
+                num_attention_heads=shape.heads,
+                num_key_value_heads=shape.kv_heads,
+                max_position_embeddings=shape.context,
+                **sizes,
+            )
+        )
+    # a GELU of one kernel, where GPT-2's default is written out; and without its dropouts
+    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            n_embd=shape.width,
+            n_layer=shape.layers,
+            n_head=shape.heads,
+            n_positions=shape.context,
+            activation_function="gelu",
+            **dropouts,
+            **sizes,
+        )
+    )
+
+
+def their_step(shape, batch_size, context, checkpointing):
+    """Return the memory of the second step of their model under the same simulation as ours."""
+    with FakeTensorMode():
+        with memory._default_dtype(torch.bfloat16):
+            model = their_model(shape).train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        tokens = torch.zeros(batch_size, context, dtype=torch.int64)
+        tracker = Tracker()
+        tracker.track_external(model, optimizer, tokens)
+        with tracking(tracker):
+            for _ in range(2):
+                model(input_ids=tokens, labels=tokens).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                instants = tracker.end_step()
+    return memory.Breakdown(fullest(instants))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "checkpointing"),
+    [
+        ("gpt2-124m", 8, False),
+        ("llama-7b", 8, False),
+        ("llama3-8b", 8, False),
+        ("llama3-8b", 1, True),
+    ],
+)
+def test_simulated_memory_is_that_of_their_classes(name, batch_size, checkpointing):
+    shape = dataclasses.replace(SHAPES[name], layers=2)
+    how = {"batch_size": batch_size, "context": 512, "checkpointing": checkpointing}
+    theirs, ours = their_step(shape, **how), memory.simulate(shape, **how)
+    for part in ("parameters", "gradients", "states"):
+        assert getattr(ours, part) == pytest.approx(getattr(theirs, part), rel=1e-3)
+    assert ours.peak == pytest.approx(theirs.peak, rel=0.02)
+    assert ours.when == theirs.when
+    # their output holds the 16-bit logits until the backward pass begins; ours is the loss alone
+    logits = 2 * batch_size * 512 * shape.vocab_size
+    assert ours.activations + logits == pytest.approx(theirs.activations, rel=0.05)
+
+
+def test_weights_weigh_what_accelerate_says():
+    with accelerate.init_empty_weights():
+        model = their_model(SHAPES["llama3-8b"])
+    total, _ = accelerate.utils.calculate_maximum_sizes(model)
+    ours = memory.estimate("llama3-8b", batch_size=1, context=1, precision="float32").parameters
+    assert total - ours == 2 * 64 * 4  # they count the speeds of the rotary positions, twice
