@@ -157,6 +157,30 @@ EXERCISES = {
             too_large="Longer sequences: fewer of them.",
         ),
     ),
+    "largest batch of a card": Exercise(
+        "Two batches more cost 3 GiB. What is left at batch 0 is the fixed part.",
+        _number(
+            (24 - 3.0) // 1.5,
+            too_small="Is the fixed part counted once?",
+            too_large="Part of the card is taken before the first example.",
+        ),
+    ),
+    "bytes of the logits": Exercise(
+        "One number for each token of the batch and each entry of the vocabulary.",
+        _number(
+            2 * 4096 * 32_000 * 4 / 2**20,
+            too_small="Four bytes a number, for all sequences of the batch.",
+            too_large="A MiB has 2^20 bytes.",
+        ),
+    ),
+    "gigabytes of a card": Exercise(
+        "A GB on a data sheet has 10^9 bytes, a GiB has 2^30.",
+        _number(
+            24e9 / 2**30,
+            too_small="Divide once.",
+            too_large="A GiB is larger than a GB, so there are fewer of them.",
+        ),
+    ),
     "the say on a device": Exercise(
         "In a mean over n targets each has the weight 1/n. Both means then weigh the same.",
         _number(

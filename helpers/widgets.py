@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from helpers import plots
+from helpers.memory import estimate
 from helpers.noise import CriticalBatch
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors, scale_lr
+from helpers.shapes import SHAPES
 from helpers.sweep import SweepResult
 
 try:
@@ -120,6 +122,46 @@ def critical_explorer(
 
     sizes = [size for size, count in measured.items() if not math.isnan(count)]
     return _explorer(show, {"batch_size": ("batch size", sizes, sizes[len(sizes) // 2])})
+
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+METHODS = {
+    "full, AdamW in 16 bits": {},
+    "full, mixed precision": {"precision": "mixed"},
+    "full, 8-bit AdamW": {"optimizer": "adamw-8bit"},
+    "adapters, base in 16 bits": {"trainable": "lora", "rank": 16},
+    "adapters, base in 4 bits": {"trainable": "lora", "rank": 16, "base_bits": 4},
+}
+
+
+def memory_explorer(cards: Sequence[float] = (16, 24, 40, 80, 141)) -> Any:  # noqa: ANN401
+    """Return sliders over model, method, batch, context and card, in GB: the bars, what fits."""
+
+    def show(
+        shape: str, method: str, batch_size: int, context: int, checkpointing: bool, card: float
+    ) -> Shown:
+        how = METHODS[method] | {"context": context, "checkpointing": checkpointing}
+        peaks = {size: estimate(shape, batch_size=size, **how) for size in BATCHES}
+        needed, room = peaks[batch_size], card * 1e9
+        fitting = [size for size, breakdown in peaks.items() if breakdown.peak <= room]
+        most = f"the largest that fits is <b>{max(fitting)}</b>" if fitting else "<b>none</b> fits"
+        text = (
+            f"{needed.peak / 2**30:,.1f} GiB at its fullest, in the {needed.when}; the card has "
+            f"{room / 2**30:,.1f} GiB. Of the batch sizes here {most}."
+        )
+        return plots.memory_bars({f"batch {batch_size}": needed}, card=card), text
+
+    return _explorer(
+        show,
+        {
+            "shape": ("model", list(SHAPES), "llama-7b"),
+            "method": ("method", list(METHODS), next(iter(METHODS))),
+            "batch_size": ("batch size", list(BATCHES), 4),
+            "context": ("context", [512, 1024, 2048, 4096], 1024),
+            "checkpointing": ("checkpointing", [False, True], False),
+            "card": ("card (GB)", list(cards), 80),
+        },
+    )
 
 
 def plan_explorer() -> Any:  # noqa: ANN401

@@ -11,6 +11,9 @@ RIGHT = {
     "the linear rule": 0.0024,
     "other cards, same batch": 1,
     "a grid of rates": 10**0.5,
+    "largest batch of a card": 14,
+    "bytes of the logits": 1000,
+    "gigabytes of a card": 22.3517418,
     "examples at a large batch": 25_000,  # 125 updates
     "noise scale by hand": 8,  # trace 0.75 ÷ (3 ÷ 32) = 8, squared length (40 - 16) ÷ 24 = 1
     "same batch in tokens": 128,
@@ -32,6 +35,9 @@ WRONG = {
     "examples at a large batch": [125, 20_000, 5_000, 50_000, "25,000"],
     "noise scale by hand": [1, 6, 0.125, 32, None],
     "same batch in tokens": [512, 2048, 64, 1_048_576],
+    "largest batch of a card": [16, 8, 13, 21, "14"],
+    "bytes of the logits": [500, 250, 1048.576, 1e9, None],
+    "gigabytes of a card": [24, 25.77, 20.8, "22.35"],
     "a grid of rates": [10 ** (4 / 9), 10, 10 ** (4 / 7), "3.16"],
     "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
     "loss of an update": [2.5, 1.0, 16, 0.8, True, "1.6"],

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.text import Text
 
 from helpers import plots
+from helpers.footprint import PARTS, Breakdown
 from helpers.noise import CriticalBatch, NoiseScale
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
@@ -43,6 +44,12 @@ def swept(losses, rates=RATES, start=4.6):
 
 FIT = CriticalBatch(size=8, low=6, high=10, min_steps=50)
 UPDATES = [FIT.steps(size) for size in SIZES]
+MIB, GIB = 2**20, 2**30
+TIMELINE = [
+    (moment, dict.fromkeys(PARTS, 0) | {"parameters": MIB, "activations": size * MIB})
+    for moment, size in (("forward", 1), ("forward", 3), ("backward", 2), ("update", 0))
+]
+TWO_GIB = Breakdown({"update": {"parameters": GIB, "states": GIB}})
 LANDSCAPE = {4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, 3.0], 64: [3.6, 3.0, 9.0]}
 
 
@@ -75,6 +82,15 @@ def drawn():
             {"at once": {1: 3, 2: 3.2, 4: 3.5}, "later": {1: 2, 2: 2, 4: 2.1}}, tolerance=0.05
         ),
         "clocks": plots.three_clocks({4: history([4, 3, 2]), 16: history([4, 3.5, 3])}, target=2.5),
+        "timeline of memory": plots.memory_timeline(TIMELINE),
+        "fit of memory": plots.memory_against_batch(
+            SIZES,
+            [MIB * (3 + size) for size in SIZES],
+            [MIB * (3 + size) for size in SIZES],
+            fixed=3 * MIB,
+            slope=MIB,
+        ),
+        "bars": plots.memory_bars({"few": TWO_GIB, "many": TWO_GIB + TWO_GIB}, card=3),
         "orders": plots.epoch_orders(orders),
     }
 
@@ -216,3 +232,18 @@ def test_clocks_run_along_updates_examples_and_seconds():
     assert [axes.get_xlabel() for axes in panels] == ["updates", "examples", "seconds"]
     ends = [[line.get_xdata()[-1] for line in axes.lines[1:]] for axes in panels]
     assert ends == [[2, 2], [16, 16], [pytest.approx(0.2)] * 2]
+
+
+def test_timeline_of_memory_stacks_the_parts_and_names_each_moment():
+    axes = drawn()["timeline of memory"].axes[0]
+    tops = [area.get_paths()[0].get_extents().y1 for area in axes.collections]
+    assert tops == [1, 1, 1, 4, 4]  # MiB: parameters, and the activations on top of them
+    assert [text.get_text().strip() for text in axes.texts] == ["forward", "backward", "update"]
+    assert [line.get_xdata()[0] for line in axes.lines] == [0, 2, 3]
+
+
+def test_bars_of_memory_are_in_gib_and_the_card_in_gb():
+    axes = drawn()["bars"].axes[0]
+    assert [bar.get_width() for bar in axes.patches[:5]] == [1, 1, 0, 0, 0]
+    assert axes.lines[0].get_xdata()[0] == pytest.approx(3e9 / 2**30)
+    assert [text.get_text() for text in axes.texts] == ["2.0", "4.0", "card of 3 GB"]

@@ -130,3 +130,22 @@ def test_critical_explorer_says_what_a_batch_size_costs():
     for number in ("150 updates", "<b>3.0 times</b>", "600 examples", "<b>1.5 times</b>"):
         assert number in words.value
     assert len(pictures(explorer)) == 1
+
+
+def test_memory_explorer_says_what_fits():
+    explorer = widgets.memory_explorer()
+    sliders, words, image = parts(explorer)
+    assert "74.5 GiB" in words.value  # 80 · 10⁹ bytes
+    before = bytes(image.value)
+    sliders["card (GB)"].value = 24
+    assert (
+        "<b>none</b> fits" in words.value
+    )  # the weights of 7 B alone are 12.5 GiB, and 8 a number
+    sliders["method"].value = "adapters, base in 4 bits"
+    sliders["checkpointing"].value = True
+    assert "largest that fits" in words.value
+    assert bytes(image.value) != before
+    sliders["model"].value = "gpt2-124m"
+    sliders["context"].value = 4096
+    assert "at most the model's 1,024" in words.value
+    assert len(pictures(explorer)) == 1
