@@ -767,10 +767,10 @@ def memory_timeline(timeline: Sequence[tuple[str, Mapping[str, int]]]) -> Pictur
     axes.set_ylim(0, top)
     axes.margins(x=0)
     moments = [moment for moment, _ in timeline]
-    for start, moment in enumerate(moments):
-        if start == 0 or moments[start - 1] != moment:
-            axes.axvline(start, color=GREY, lw=1)
-            axes.annotate(f" {moment}", (start, 0.98 * top), va="top", color=GREY)
+    for moment in dict.fromkeys(moments):
+        start = moments.index(moment)
+        axes.axvline(start, color=GREY, lw=1)
+        axes.annotate(f" {moment}", (start, 0.98 * top), va="top", color=GREY)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
     return figure
 
