@@ -271,10 +271,12 @@ def _crossing(steps: Sequence[int], losses: Sequence[float], target: float) -> f
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of the grid: its seed, its rate, and where its results go."""
+    """One run of the grid: its seed, rate and warmup, and where its results go."""
 
     seed: int
     rate: float
+    warmup: float
+    result: SweepResult
     place: tuple[int, int]
 
 
@@ -289,9 +291,8 @@ class _Job:
     optimizer: str | Callable[..., Optimizer]
     evaluations: int
 
-    @property
-    def factors(self) -> tuple[float, ...]:
-        return lr_factors(self.plan.total_steps, self.plan.warmup_steps)
+    def factors(self, warmup: float) -> tuple[float, ...]:
+        return lr_factors(self.plan.total_steps, self.plan.replace(warmup=warmup).warmup_steps)
 
     @property
     def eval_every(self) -> int:
@@ -306,7 +307,8 @@ class _Job:
 class _Stack:
     """Models of one shape, their weights the rows of one tensor, trained side by side.
 
-    The optimizer is torch's own. Each row is a parameter, in a group with those of the same rate.
+    The optimizer is torch's own. Each row is a parameter, in a group with those of the same rate
+    and warmup.
     """
 
     def __init__(self, job: _Job, runs: Sequence[_Run]) -> None:
@@ -319,12 +321,15 @@ class _Stack:
         weights = torch.stack([parameters_to_vector(model.parameters()) for model in models])
         self._hold(weights)
         self.rows = list(weights.detach())
-        groups: dict[float, list[Tensor]] = {}
+        groups: dict[tuple[float, float], list[Tensor]] = {}
         for row, run in zip(self.rows, runs):
-            groups.setdefault(run.rate, []).append(row)
+            groups.setdefault((run.rate, run.warmup), []).append(row)
         self.optimizer = build_optimizer(
             job.optimizer,
-            [{"params": rows, "lr": rate, "rate": rate} for rate, rows in groups.items()],
+            [
+                {"params": rows, "lr": rate, "rates": [rate * f for f in job.factors(warmup)]}
+                for (rate, warmup), rows in groups.items()
+            ],
             runs[0].rate,
         )
 
@@ -342,8 +347,11 @@ class _Stack:
         with sdpa_kernel(SDPBackend.MATH):
             return vmap(self._loss_of_one, randomness="different")(self.weights, inputs, targets)
 
-    def update(self, inputs: Tensor, targets: Tensor, factor: float) -> Tensor:
-        """Make one update of every run whose loss is finite, drop the others, return the losses."""
+    def update(self, inputs: Tensor, targets: Tensor, step: int) -> Tensor:
+        """Make update ``step``, from 1, of each run whose loss is finite; return the losses.
+
+        The other runs leave the stack.
+        """
         losses = self.losses(inputs, targets)
         (gradients,) = torch.autograd.grad(losses.sum(), self.weights)
         losses = losses.detach()
@@ -352,7 +360,7 @@ class _Stack:
             self._keep(finite)
             gradients = gradients[finite]
         for group in self.optimizer.param_groups:
-            group["lr"] = group["rate"] * factor
+            group["lr"] = group["rates"][step - 1]
         for row, gradient in zip(self.rows, gradients):
             row.grad = gradient
         if self.runs:
@@ -428,9 +436,50 @@ def sweep(
 
     Raises ``ValueError`` or ``TypeError``, before any work, for an argument that cannot be meant.
     """
+    (result,) = sweep_warmups(
+        config,
+        data,
+        warmups=[warmup],
+        learning_rates=learning_rates,
+        batch_sizes=batch_sizes,
+        optimizer=optimizer,
+        examples=examples,
+        seeds=seeds,
+        method=method,
+        eval_data=eval_data,
+        evaluations=evaluations,
+        dtype=dtype,
+        device=device,
+    ).values()
+    return result
+
+
+def sweep_warmups(
+    config: ModelConfig | Callable[[int], nn.Module],
+    data: Data,
+    *,
+    warmups: Sequence[float],
+    learning_rates: Sequence[float],
+    batch_sizes: Sequence[int],
+    optimizer: str | Callable[..., Optimizer] = "sgd",
+    examples: int | Sequence[int],
+    seeds: Sequence[int] = (0,),
+    method: str = "auto",
+    eval_data: Data | None = None,
+    evaluations: int = 1,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> dict[float, SweepResult]:
+    """Train the grid of ``sweep`` once for each warmup, and return the results by warmup.
+
+    All runs of a batch size share their stacks, whatever their warmup. Other arguments, and errors,
+    as for ``sweep``.
+    """
     rates = _grid("learning_rates", learning_rates, positive)
     sizes = _grid("batch_sizes", batch_sizes, whole)
     seeds = _grid("seeds", seeds, lambda name, value: whole(name, value, at_least=0))
+    if isinstance(warmups, (str, int, float)) or not 0 < len(set(warmups)) == len(warmups):
+        raise ValueError(f"warmups must hold at least one value, none twice; got {warmups!r}")
     one_of("method", method, METHODS)
     whole("evaluations", evaluations)
     if not callable(optimizer):
@@ -449,16 +498,19 @@ def sweep(
     jobs = []
     for size, budget in zip(sizes, budgets):
         checked = Examples("data", data, make(seeds[0]))
-        plan = RunPlan(len(checked), size, max_steps=budget // size, warmup=warmup)
+        plan = RunPlan(len(checked), size, max_steps=budget // size)
+        for warmup in warmups:
+            plan.replace(warmup=warmup)  # refuses what is no warmup
         for seed in seeds:
             checked.refuse_update_without_target(plan, seed)
         jobs.append(_Job(make, data, eval_data, plan, optimizer, evaluations))
     Examples("eval_data", eval_data, make(seeds[0]))
 
     shown = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")
-    result = SweepResult(rates, sizes, seeds, budgets, shown)
+    results = {warmup: SweepResult(rates, sizes, seeds, budgets, shown) for warmup in warmups}
     runs = [
-        _Run(seed, rate, (row, column))
+        _Run(seed, rate, warmup, result, (row, column))
+        for warmup, result in results.items()
         for column, rate in enumerate(rates)
         for row, seed in enumerate(seeds)
     ]
@@ -466,10 +518,11 @@ def sweep(
     with progress(range(updates), "sweep", "updates") as bar, hidden_bars():
         try:
             for job in jobs:
-                _run_all(job, runs, method, result, bar)
+                _run_all(job, runs, method, bar)
         except KeyboardInterrupt:
-            result.interrupted = True
-    return result
+            for result in results.values():
+                result.interrupted = True
+    return results
 
 
 def _grid(name: str, values: Sequence, check: Callable) -> tuple:
@@ -529,22 +582,31 @@ def _hold_out(data: Data) -> tuple[Data, Data]:
     return take(order[kept_back:]), take(order[:kept_back])
 
 
-def _run_all(job: _Job, runs: Sequence[_Run], method: str, result: SweepResult, bar: tqdm) -> None:
-    """Train all runs of one batch size, and put what they gave into the result."""
+def _run_all(job: _Job, runs: Sequence[_Run], method: str, bar: tqdm) -> None:
+    """Train all runs of one batch size, and put what they gave into their results."""
+    size, results = job.plan.batch_size, {id(run.result): run.result for run in runs}.values()
+    for result in results:
+        _make_room(job, result)
+    started = time.perf_counter()
+    try:
+        stack = _stack_size(job, runs, method)
+        for result in results:
+            result.ways[size] = f"in stacks of {stack}" if stack else "one by one"
+        for part in _parts(runs, stack or 1):
+            (_train_stack if stack else _train_one)(job, part)
+            bar.update(len(part) * job.plan.total_steps)
+            for run in part:
+                _conclude(job, run)
+    finally:
+        for result in results:
+            result.seconds[size] = time.perf_counter() - started
+
+
+def _make_room(job: _Job, result: SweepResult) -> None:
     size, shape = job.plan.batch_size, result.loss[:, 0].shape
     result.curves[size] = torch.full((*shape, job.plan.total_steps), math.nan, dtype=torch.float64)
     result.held_out_steps[size] = job.eval_steps
     result.held_out[size] = torch.full((*shape, len(job.eval_steps)), math.nan, dtype=torch.float64)
-    started = time.perf_counter()
-    try:
-        stack = _stack_size(job, runs, method)
-        result.ways[size] = f"in stacks of {stack}" if stack else "one by one"
-        for part in _parts(runs, stack or 1):
-            (_train_stack if stack else _train_one)(job, part, result)
-            bar.update(len(part) * job.plan.total_steps)
-            _conclude(job, part, result)
-    finally:
-        result.seconds[size] = time.perf_counter() - started
 
 
 def _parts(runs: Sequence[_Run], stack: int) -> Iterator[Sequence[_Run]]:
@@ -554,20 +616,23 @@ def _parts(runs: Sequence[_Run], stack: int) -> Iterator[Sequence[_Run]]:
         yield runs[number * len(runs) // count : (number + 1) * len(runs) // count]
 
 
-def _conclude(job: _Job, runs: Sequence[_Run], result: SweepResult) -> None:
-    column = result.batch_sizes.index(job.plan.batch_size)
-    for run in runs:
-        row, rate = run.place
-        at = (row, column, rate)
-        result.finished[at] = True
-        loss = result.held_out[job.plan.batch_size][row, rate, -1]
-        if loss.isfinite():
-            result.loss[at] = loss
-        elif result.diverged_at[at] == 0:  # the very last update did it
-            result.diverged_at[at] = job.plan.total_steps
+def _note_divergence(job: _Job, run: _Run, step: int) -> None:
+    row, rate = run.place
+    run.result.diverged_at[row, run.result.batch_sizes.index(job.plan.batch_size), rate] = step
 
 
-def _train_one(job: _Job, runs: Sequence[_Run], result: SweepResult) -> None:
+def _conclude(job: _Job, run: _Run) -> None:
+    size, (row, rate), result = job.plan.batch_size, run.place, run.result
+    at = (row, result.batch_sizes.index(size), rate)
+    result.finished[at] = True
+    loss = result.held_out[size][row, rate, -1]
+    if loss.isfinite():
+        result.loss[at] = loss
+    elif result.diverged_at[at] == 0:  # the very last update did it
+        _note_divergence(job, run, job.plan.total_steps)
+
+
+def _train_one(job: _Job, runs: Sequence[_Run]) -> None:
     (run,) = runs
     history = train(
         job.make(run.seed),
@@ -576,48 +641,44 @@ def _train_one(job: _Job, runs: Sequence[_Run], result: SweepResult) -> None:
         lr=run.rate,
         steps=job.plan.total_steps,
         optimizer=job.optimizer,
-        schedule=job.factors,
+        schedule=job.factors(run.warmup),
         eval_data=job.eval_data,
         eval_every=job.eval_every,
         seed=run.seed,
     )
     if history.interrupted:
         raise KeyboardInterrupt
-    row, rate = run.place
     size = job.plan.batch_size
-    result.curves[size][row, rate, : history.steps] = torch.tensor(
-        history.loss, dtype=torch.float64
-    )
+    losses = torch.tensor(history.loss, dtype=torch.float64)
+    run.result.curves[size][run.place][: history.steps] = losses
     for number, step in enumerate(job.eval_steps):
-        result.held_out[size][row, rate, number] = history.held_out.get(step, math.nan)
+        run.result.held_out[size][(*run.place, number)] = history.held_out.get(step, math.nan)
     if history.diverged_at is not None:
-        result.diverged_at[row, result.batch_sizes.index(size), rate] = history.diverged_at
+        _note_divergence(job, run, history.diverged_at)
 
 
-def _train_stack(job: _Job, runs: Sequence[_Run], result: SweepResult) -> None:
+def _train_stack(job: _Job, runs: Sequence[_Run]) -> None:
     stack = _Stack(job, runs)
     batches = _Batches(job, runs, stack)
     held_out = Examples("eval_data", job.eval_data, stack.model)
     size = job.plan.batch_size
-    column = result.batch_sizes.index(size)
     seed_everything(runs[0].seed)
 
     def measure_held_out(step: int) -> None:
         if step in job.eval_steps:
             number = job.eval_steps.index(step)
             for run, loss in zip(stack.runs, stack.held_out(held_out)):
-                result.held_out[size][(*run.place, number)] = loss
+                run.result.held_out[size][(*run.place, number)] = loss
 
     measure_held_out(0)
-    for step, factor in enumerate(job.factors, start=1):
+    for step in range(1, job.plan.total_steps + 1):
         before = stack.runs
-        losses = stack.update(*batches.next_for(before), factor).tolist()
+        losses = stack.update(*batches.next_for(before), step).tolist()
         for run, loss in zip(before, losses):
             if math.isfinite(loss):
-                result.curves[size][(*run.place, step - 1)] = loss
+                run.result.curves[size][(*run.place, step - 1)] = loss
             else:
-                row, rate = run.place
-                result.diverged_at[row, column, rate] = step
+                _note_divergence(job, run, step)
         if not stack.runs:
             return
         measure_held_out(step)
@@ -686,7 +747,7 @@ def _time_stack(job: _Job, runs: Sequence[_Run]) -> float:
     taken = []
     for _ in range(TRIED_UPDATES):
         started = time.perf_counter()
-        stack.update(*batches.next_for(stack.runs), 1.0).tolist()
+        stack.update(*batches.next_for(stack.runs), 1).tolist()
         taken.append(time.perf_counter() - started)
     return min(taken)
 

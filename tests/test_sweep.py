@@ -12,7 +12,7 @@ from helpers.data import CharTokenizer, collate, make_records
 from helpers.model import ModelConfig, SmallLM
 from helpers.noise import critical_batch
 from helpers.schedule import lr_factors
-from helpers.sweep import SweepResult, sweep
+from helpers.sweep import SweepResult, sweep, sweep_warmups
 from helpers.train import train
 from tests.toys import NoisyQuadratic, as_data, points
 
@@ -239,6 +239,34 @@ def test_fewest_updates_are_a_mean_over_seeds_at_the_rate_that_brings_all_of_the
     result.held_out[8] = torch.tensor([[[4.0, 2], [5, -5], [4, 3]], [[4.0, 2], [4, 4], [5, -5]]])
     assert result.fewest_updates_to(3.0) == [5]
     assert math.isnan(result.fewest_updates_to(0.5)[0])
+
+
+@pytest.mark.parametrize("method", ["one-by-one", "together"])
+def test_warmups_side_by_side_are_sweeps_of_one_warmup_each(monkeypatch, method):
+    monkeypatch.setattr(module, "_stack_size", lambda _, runs, m: m == "together" and len(runs))
+    how = GRID | {
+        "seeds": [0, 3],
+        "optimizer": "momentum",
+        "dtype": torch.float64,
+        "evaluations": 2,
+    }
+    results = sweep_warmups(CONFIG, WINDOWS, warmups=[0, 7, 0.5], method=method, **how)
+    assert list(results) == [0, 7, 0.5]
+    for warmup, result in results.items():
+        assert_same(result, sweep(CONFIG, WINDOWS, warmup=warmup, method="one-by-one", **how))
+    assert not torch.equal(results[0].loss, results[7].loss)
+
+
+def test_interrupt_marks_the_result_of_every_warmup(monkeypatch):
+    monkeypatch.setattr(module, "_run_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    results = sweep_warmups(CONFIG, WINDOWS, warmups=[0, 5], **GRID)
+    assert all(result.interrupted and not result.finished.any() for result in results.values())
+
+
+@pytest.mark.parametrize("warmups", [[], [3, 3], [1, 1.0], 4, "45", [-1], [1.5]])
+def test_warmups_that_cannot_be_meant_are_refused(warmups):
+    with pytest.raises(ValueError, match="warmup"):
+        sweep_warmups(CONFIG, WINDOWS, warmups=warmups, **GRID)
 
 
 def test_stored_sweep_is_the_same(tmp_path):
