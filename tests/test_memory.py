@@ -465,7 +465,7 @@ CUDA = (
             "10.00 GiB",
             "9.60 GiB allowed; ",
             "9.00 GiB",
-            "0 bytes",
+            "256.00 MiB",
             "limit",
             "limit",
         ),
@@ -474,13 +474,13 @@ CUDA = (
         # nonsense that CUDA reports in some containers
         (
             "2.00 GiB",
-            "1.00 GiB",
+            "0 bytes",
             "17179869184.00 GiB",
             "",
-            "38.00 GiB",
+            "9.00 GiB",
             "0 bytes",
-            "full",
-            "smaller",
+            "limit",
+            "31.00 GiB",
         ),
     ],
 )
