@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from helpers.footprint import Breakdown, estimate
+from helpers.footprint import Breakdown, estimate, gib
 from helpers.memory import simulate
 from helpers.shapes import SHAPES, Shape
 
@@ -63,6 +63,17 @@ def test_it_prints_units_and_draws_a_bar_for_each_moment():
     assert 'title="parameters" style="display:inline-block;height:1em;background:#0072B2' in drawn
     widths = [float(part.split("px")[0]) for part in drawn.split("width:")[1:]]
     assert sum(widths) == pytest.approx(300, abs=0.5)
+
+
+def test_a_gib_is_not_a_gb():
+    assert gib(11600 * 248320 * 4) == "10.73 GiB"  # 11.52 GB
+    assert gib(7e9 * 16) == "104.31 GiB"  # 112 GB
+    assert [gib(size) for size in (0, 100, 2**10, 3 * 2**19)] == [
+        "0 B",
+        "100 B",
+        "1.00 KiB",
+        "1.50 MiB",
+    ]
 
 
 @pytest.mark.parametrize(
