@@ -305,6 +305,12 @@ def _norm_keeps(setting: Setting) -> int:
     return 4 * h + 4 + e * h * (2 if setting.trainable == "full" else 1)
 
 
+def _norm_still_keeps(setting: Setting) -> int:
+    """Return the bytes a token that are left when the backward pass of a norm is fullest."""
+    h, e = setting.shape.width, setting.bytes
+    return e * h + 2 * e if setting.shape.family == "gpt2" else 4 * h + 4
+
+
 def _norm_works(setting: Setting) -> int:
     """Return the bytes a token that the backward pass of a norm takes meanwhile."""
     h, e = setting.shape.width, setting.bytes
@@ -327,6 +333,7 @@ def _stages(setting: Setting) -> list[_Stage]:
     """Return the instants at which the backward pass through one block can be fullest."""
     shape, e, width = setting.shape, setting.bytes, _widths(setting)
     stream, feed, norm = e * shape.width, e * shape.feed, _norm_works(setting)
+    rest = _norm_still_keeps(setting)
     sizes = [e * size for size in _trained_by_matrix(setting)]
     before = width.all - width.feed  # the feed-forward part is done
     below = width.norm + width.attention  # and its norm too
@@ -344,9 +351,9 @@ def _stages(setting: Setting) -> list[_Stage]:
     return [
         first,
         second,
-        _Stage(before - stream, stream + norm, into_feed),
+        _Stage(below + rest, stream + norm, into_feed),
         _Stage(below, 2 * stream + heads, into_feed + out),
-        _Stage(width.norm - stream, stream + norm, into_feed + attention),
+        _Stage(rest, stream + norm, into_feed + attention),
     ]
 
 
@@ -372,7 +379,7 @@ def _backward(setting: Setting) -> Iterator[tuple[int, int, int]]:
     # The loss works in float32 whatever the precision; log softmax keeps its result.
     yield 0, blocks + norm + 4 * logits, 8 * logits
     yield table, blocks + norm, e * logits + stream
-    yield table, blocks + norm - stream, tokens * _norm_works(setting)
+    yield table, blocks + tokens * _norm_still_keeps(setting), tokens * _norm_works(setting)
     others = shape.layers - 1
     # Where a norm keeps a float32 copy, the stream that a checkpoint keeps comes on top.
     extra = stream if setting.checkpointing and _copies_stream(setting) else 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.decoder import Adapted, Decoder, RMSNorm, adapt
+from helpers.decoder import Adapted, Attention, Decoder, DecoderBlock, RMSNorm, adapt
 from helpers.memory import peak_of_saved_tensors
 from helpers.shapes import Shape
 
@@ -94,3 +94,45 @@ def test_an_adapter_adds_a_product_of_low_rank():
 def test_unknown_attention_is_refused():
     with pytest.raises(ValueError, match="attention must be one of 'fused', 'matrix'; got 'flash'"):
         Decoder(SHAPES["gpt2"], attention="flash")
+
+
+class Dropout(nn.Module):
+    """A dropout that keeps a mask of one byte a number, on a CPU as on a GPU."""
+
+    def forward(self, x):
+        return torch.native_dropout(x, 0.1, True)[0]
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_checkpointing_draws_the_same_dropout_twice(family):
+    def found(checkpointing):
+        model = build(SHAPES[family], checkpointing=checkpointing)
+        for block in model.blocks:
+            block.feed.down = nn.Sequential(block.feed.down, Dropout())
+        torch.manual_seed(1)
+        return gradients(model)
+
+    assert all(torch.equal(one, other) for one, other in zip(found(False), found(True)))
+
+
+class DroppingAttention(Attention):
+    """Attention whose scores are dropped out, as in Korthikanti et al."""
+
+    def _mix(self, query, key, value):
+        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        return Dropout()(torch.softmax(scores, -1)) @ value
+
+
+def test_a_layer_keeps_what_korthikanti_says():
+    """s·b·h·(34 + 5·a·s/h) bytes in 16 bits with dropout; arXiv 2205.05198, equation 2."""
+    s, b, h, a = 32, 2, 64, 4
+    shape = Shape(13, s, h, 1, a)
+    block = DecoderBlock(shape, "matrix")
+    block.attention = DroppingAttention(shape, "matrix")
+    block.attention.out = nn.Sequential(block.attention.out, Dropout())
+    block.feed.down = nn.Sequential(block.feed.down, Dropout())
+    block.bfloat16()
+    x = torch.randn(b, s, h, dtype=torch.bfloat16, requires_grad=True)
+    kept = peak_of_saved_tensors(lambda: block(x).sum().backward(), block)
+    expected = s * b * (34 * h + 5 * a * s)
+    assert expected <= kept <= expected + 2 * 2 * 4 * s * b  # and what each norm keeps of a token

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from helpers.footprint import Breakdown, estimate
+from helpers.footprint import Breakdown, estimate, gib
 from helpers.memory import simulate
 from helpers.shapes import SHAPES, Shape
 
@@ -63,6 +63,17 @@ def test_it_prints_units_and_draws_a_bar_for_each_moment():
     assert 'title="parameters" style="display:inline-block;height:1em;background:#0072B2' in drawn
     widths = [float(part.split("px")[0]) for part in drawn.split("width:")[1:]]
     assert sum(widths) == pytest.approx(300, abs=0.5)
+
+
+def test_a_gib_is_not_a_gb():
+    assert gib(11600 * 248320 * 4) == "10.73 GiB"  # 11.52 GB
+    assert gib(7e9 * 16) == "104.31 GiB"  # 112 GB
+    assert [gib(size) for size in (0, 100, 2**10, 3 * 2**19)] == [
+        "0 B",
+        "100 B",
+        "1.00 KiB",
+        "1.50 MiB",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -327,3 +338,66 @@ def test_estimate_agrees_where_no_vocabulary_hides_the_blocks(family, width, att
         assert fixed(ours) == fixed(theirs)
         assert (ours.when, theirs.when) == ("backward", "backward")
         assert ours.peak == pytest.approx(theirs.peak, rel=0.02)
+
+
+FLOAT32 = {"precision": "float32"}
+
+
+def few(family, width, vocab_size=17, **more):
+    """Return a shape in which little but one part of the step decides."""
+    layers, feed = more.pop("layers", 1), more.pop("feed", None)
+    return Shape(vocab_size, 1024, width, layers, 4, family=family, feed=feed, **more)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch_size", "context", "how"),
+    [
+        # the last norm, the norm before attention, the table of the vocabulary, attention
+        (few("llama", 512, kv_heads=1, feed=512), 64, 1024, {}),
+        (few("llama", 2048, layers=2, feed=2048), 1, 256, {"checkpointing": True}),
+        (
+            few("gpt2", 2048, 1000, kv_heads=1, tied=False, feed=2048),
+            8,
+            256,
+            {"precision": "float32"},
+        ),
+        (few("gpt2", 512, layers=12), 1, 1024, {"attention": "matrix", "checkpointing": True}),
+    ],
+)
+def test_estimate_agrees_wherever_the_peak_lies(shape, batch_size, context, how):
+    how = how | {"batch_size": batch_size, "context": context, "optimizer": "sgd"}
+    assert estimate(shape, **how).peak == pytest.approx(simulate(shape, **how).peak, rel=0.02)
+
+
+# --- what is made whole where devices share -------------------------------------------------------
+
+
+def temporary(moment, **how):
+    return small(optimizer="sgd", **how).moments[moment]["temporary"]
+
+
+def test_a_block_is_gathered_and_its_gradients_reduced():
+    block = 2 * (P - 11 * 16 - 8 * 16 - 32) // 2  # 16 bits; larger than the table
+    shared = {"devices": 4}
+    assert temporary("forward", **shared, shard=3) == block
+    assert temporary("forward", **shared, shard=2) == 0
+    alone = temporary("backward")
+    found = [temporary("backward", **shared, shard=stage) - alone for stage in range(4)]
+    assert found == [0, 0, block, 2 * block]
+
+
+def test_a_matrix_is_dequantized_at_a_time():
+    lora = {"trainable": "lora", "rank": 1}
+    assert temporary("forward", **lora) == 0
+    assert temporary("forward", **lora, base_bits=4) == 2 * 64 * 16
+
+
+def test_an_update_works_on_the_share_of_a_device():
+    def roots(**how):
+        return small(**how).moments["update"]["temporary"]
+
+    assert roots() == 2 * P
+    assert roots(devices=4, shard=1) == 2 * math.ceil(P / 4)
+    # with master weights tensor by tensor: a float32 gradient, a root, and that corrected
+    assert roots(precision="mixed") == 12 * 64 * 16
+    assert roots(precision="mixed", devices=100, shard=1) == 12 * math.ceil(P / 100)

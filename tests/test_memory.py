@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from helpers.decoder import Decoder
 from helpers.footprint import check
 from helpers.memory import (
     explain_oom,
+    fixed_and_slope,
     largest_batch,
     measure,
     peak_of_saved_tensors,
@@ -108,6 +110,15 @@ def setting(shape, **changes):
 def test_two_and_three_layers_tell_all_four(family, kind):
     one = setting(FEW[family], batch_size=3, context=32, **kind)
     assert memory._extrapolated(one) == memory._simulate(one)
+
+
+def test_the_fullest_place_may_be_another_one_in_a_deeper_model():
+    deep = setting(Shape(2000, 64, 96, 8, 4, tied=False), batch_size=1, context=48)
+    shallow = memory._simulate(replace(deep, shape=replace(deep.shape, layers=3)))
+    all_layers = memory._simulate(deep)
+    assert sum(shallow["loss"].values()) > sum(shallow["embedding"].values())
+    assert sum(all_layers["loss"].values()) < sum(all_layers["embedding"].values())
+    assert memory._extrapolated(deep) == all_layers
 
 
 def test_the_peak_moves_from_the_update_to_the_backward_pass():
@@ -259,6 +270,39 @@ def test_a_running_total_that_keeps_every_graph():
     kept = 4 * 32 * 16  # tanh keeps its result
     assert peak(12, False) - peak(2, False) >= 10 * kept
     assert peak(12, True) == peak(2, True)
+
+
+def test_fixed_and_slope_of_a_line():
+    assert fixed_and_slope([1, 2, 4], [130, 160, 220]) == pytest.approx((100, 30))
+    assert fixed_and_slope([1, 8], [130, 340]) == pytest.approx((100, 30))
+
+
+def test_a_line_through_measurements_finds_what_is_fixed():
+    sizes = [8, 16, 32]
+    peaks = [peak_of_training(size).later.moments["backward"] for size in sizes]
+    fixed, slope = fixed_and_slope(sizes, [sum(peak.values()) for peak in peaks])
+    weights_and_states = 3 * 4 * ONE.parameters
+    assert fixed == pytest.approx(weights_and_states, rel=0.05)
+    one_more = sum(peak_of_training(33).later.moments["backward"].values())
+    assert fixed + 33 * slope == pytest.approx(one_more, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "peaks", "words"),
+    [
+        ([4], [100], "batch_sizes must hold two different sizes or more"),
+        ([4, 4], [100, 101], "batch_sizes must hold two different sizes or more"),
+        ([1, 2], [100], "peaks must hold one number for each of the 2 batch sizes; got 1"),
+        ([1, 2], [100, 100], "peaks must rise with the batch size"),
+        ([1, 2], [100, 250], "peaks must leave something fixed"),
+        # flat while the update is the fullest, and then a line
+        ([1, 2, 4, 8, 16], [100, 100, 100, 180, 340], "peaks must lie on one line"),
+        ([0, 2], [100, 110], "batch_sizes must be a whole number of at least 1; got 0"),
+    ],
+)
+def test_what_is_no_line_is_refused(sizes, peaks, words):
+    with pytest.raises(ValueError, match=words):
+        fixed_and_slope(sizes, peaks)
 
 
 def test_bad_measurements_are_refused():
@@ -465,7 +509,7 @@ CUDA = (
             "10.00 GiB",
             "9.60 GiB allowed; ",
             "9.00 GiB",
-            "0 bytes",
+            "256.00 MiB",
             "limit",
             "limit",
         ),
@@ -474,13 +518,13 @@ CUDA = (
         # nonsense that CUDA reports in some containers
         (
             "2.00 GiB",
-            "1.00 GiB",
+            "0 bytes",
             "17179869184.00 GiB",
             "",
-            "38.00 GiB",
+            "9.00 GiB",
             "0 bytes",
-            "full",
-            "smaller",
+            "limit",
+            "31.00 GiB",
         ),
     ],
 )
