@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import overload
 
-from helpers._checks import exact, whole
+from helpers._checks import exact, in_updates, updates_or_share, whole
 
 
 class UpdateSizes(Sequence[int]):
@@ -124,7 +124,7 @@ class RunPlan:
             raise TypeError(f"drop_last must be True or False; got {self.drop_last!r}")
         if self.tokens is not None:
             self._set("tokens", whole("tokens", self.tokens))
-        self._set("warmup", self._warmup())
+        self._set("warmup", updates_or_share("warmup", self.warmup))
         if self.batches_per_epoch == 0:
             raise ValueError(
                 f"no update would ever happen: {self._share} examples a device (of "
@@ -158,19 +158,6 @@ class RunPlan:
         if epochs <= 0:
             raise ValueError(f"epochs must be above zero; got {self.epochs!r}")
         return epochs.numerator if epochs.denominator == 1 else epochs
-
-    def _warmup(self) -> int | Fraction:
-        if isinstance(self.warmup, bool):
-            raise TypeError(f"warmup must be a number of updates or a share; got {self.warmup!r}")
-        if not isinstance(self.warmup, (float, Fraction)):
-            return whole("warmup", self.warmup, at_least=0)
-        share = exact("warmup", self.warmup)
-        if not 0 <= share <= 1:
-            raise ValueError(
-                f"warmup as a share of the run must be from 0.0 to 1.0, and as updates an int of "
-                f"at least 0; got {self.warmup!r}"
-            )
-        return share
 
     def replace(self, **changes: object) -> RunPlan:
         """Return a plan with some arguments changed; a new length replaces the old one."""
@@ -212,9 +199,7 @@ class RunPlan:
     @property
     def warmup_steps(self) -> int:
         """Updates of the warmup, which may be longer than the run."""
-        if isinstance(self.warmup, int):
-            return self.warmup
-        return math.ceil(self.warmup * self.total_steps)
+        return in_updates(self.warmup, self.total_steps)
 
     @property
     def warmup_reach(self) -> Fraction:
