@@ -1,7 +1,11 @@
 """Learning rate over the updates of a run, and over batch sizes. Nothing here imports torch."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
 
 from helpers._checks import in_updates, one_of, positive, updates_or_share, whole
 
@@ -90,3 +94,131 @@ def _decay_steps(decay: str, given: float | Fraction | None, total: int) -> int 
     if steps > total:
         raise ValueError(f"decay_steps must be at most the {total} updates of the run; got {given}")
     return steps
+
+
+class Stage(NamedTuple):
+    """A number of updates at one effective batch size; None is all that are left of the run."""
+
+    batch_size: int
+    updates: int | None
+
+
+@dataclass(frozen=True)
+class BatchRamp:
+    """Effective batch sizes that grow in stages; ``batch_ramp`` makes one.
+
+    Every stage but the last has its number of updates, and the last lasts to the end of the run.
+
+    Raises ``ValueError`` or ``TypeError`` for no stage, a stage that is not larger than the one
+    before it, and a stage without an update.
+    """
+
+    stages: tuple[Stage, ...]
+
+    def __post_init__(self) -> None:
+        *limited, (size, rest) = _pairs(self.stages)
+        if rest is not None:
+            raise ValueError(
+                f"stages must end with one of None updates, which lasts to the end of the run; "
+                f"got {rest!r}"
+            )
+        stages = [
+            Stage(whole("batch_size", size), whole("updates", updates)) for size, updates in limited
+        ]
+        stages.append(Stage(whole("batch_size", size), None))
+        for before, after in pairwise(stages):
+            if after.batch_size <= before.batch_size:
+                raise ValueError(
+                    f"a ramp's batch size must grow from stage to stage; got {after.batch_size} "
+                    f"after {before.batch_size}"
+                )
+        object.__setattr__(self, "stages", tuple(stages))
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The updates made when each stage but the last is over."""
+        ends = [0]
+        for stage in self.stages[:-1]:
+            ends.append(ends[-1] + stage.updates)
+        return tuple(ends[1:])
+
+    def batch_sizes(self, total_steps: int) -> tuple[int, ...]:
+        """Return the effective batch size of each update of a run, as ``lr_factors`` the rate.
+
+        >>> batch_ramp(8, {2: 16}).batch_sizes(5)
+        (8, 8, 16, 16, 16)
+        """
+        total = whole("total_steps", total_steps)
+        sizes: list[int] = []
+        for stage in self.stages:
+            left = total - len(sizes)
+            sizes += [stage.batch_size] * (left if stage.updates is None else stage.updates)
+        return tuple(sizes[:total])
+
+
+def _pairs(stages: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    try:
+        pairs = [(size, updates) for size, updates in stages]
+    except (TypeError, ValueError):
+        pairs = []
+    if not pairs:
+        raise ValueError(
+            f"stages must be pairs (batch size, updates), at least one; got {stages!r}"
+        )
+    return pairs
+
+
+def batch_ramp(
+    batch_size: int,
+    then: Mapping[int, int] | Sequence[int],
+    *,
+    by: str = "updates",
+    tokens_per_example: int | None = None,
+) -> BatchRamp:
+    """Return a ramp that begins at one effective batch size and grows to others.
+
+    ``then`` maps how much of the run has been made to the batch size from there on: {100: 16} is 16
+    from update 101. A sequence doubles the batch at each of its numbers. They count updates, or
+    tokens with ``by="tokens"``: then a stage is over with the update that reaches the number, and
+    each example counts as ``tokens_per_example``.
+
+    Raises ``ValueError`` or ``TypeError`` for numbers that are not whole, a batch that does not
+    grow, stages that overlap, and a stage of less than one update.
+
+    >>> batch_ramp(8, {100: 16, 300: 64}).stages[1]
+    Stage(batch_size=16, updates=200)
+    >>> batch_ramp(8, [1000, 5000], by="tokens", tokens_per_example=32).stages[:2]
+    (Stage(batch_size=8, updates=4), Stage(batch_size=16, updates=8))
+    """
+    size = whole("batch_size", batch_size)
+    each = _tokens_per_example(by, tokens_per_example)
+    if isinstance(then, str) or not isinstance(then, (Mapping, Sequence)):
+        raise TypeError(f"then must be a mapping or a sequence; got {then!r}")
+    if isinstance(then, Mapping):
+        sizes = [size, *(whole("then", larger) for larger in then.values())]
+    else:
+        sizes = [size * 2**doublings for doublings in range(len(then) + 1)]
+    ends = [0, *(whole("then", end) for end in then)]
+    stages, made = [], 0
+    for size, (start, end) in zip(sizes, pairwise(ends)):
+        one_update = 1 if by == "updates" else size * each
+        if end <= start:
+            raise ValueError(f"then must name rising numbers of {by}; got {end} after {start}")
+        if end - start < one_update:
+            raise ValueError(
+                f"then must leave each stage an update; got {end - start:,} tokens at batch size "
+                f"{size}, of which one update takes {one_update:,}"
+            )
+        updates = -(-(end - made) // one_update)
+        stages.append(Stage(size, updates))
+        made += updates * one_update
+    return BatchRamp((*stages, Stage(sizes[-1], None)))
+
+
+def _tokens_per_example(by: str, given: int | None) -> int | None:
+    if (one_of("by", by, ("updates", "tokens")) == "tokens") == (given is None):
+        raise ValueError(
+            f"tokens_per_example must be given with by='tokens' and only then; got by={by!r} and "
+            f"tokens_per_example={given!r}"
+        )
+    return None if given is None else whole("tokens_per_example", given)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.schedule import lr_factors, scale_lr
+from helpers.schedule import BatchRamp, batch_ramp, lr_factors, scale_lr
 
 
 @pytest.mark.parametrize(
@@ -193,3 +193,106 @@ def test_warmup_and_cosine_agree_with_two_schedulers_of_torch_in_a_row():
 def test_trapezoid_that_falls_at_once_is_the_straight_line():
     assert lr_factors(20, 4, "trapezoid", decay_steps=16) == lr_factors(20, 4, "linear")
     assert lr_factors(20, 4, "trapezoid", decay_steps=0) == lr_factors(20, 4)
+
+
+@pytest.mark.parametrize(
+    ("ramp", "stages"),
+    [
+        (batch_ramp(8, {100: 16, 300: 64}), ((8, 100), (16, 200), (64, None))),
+        (batch_ramp(8, [100, 300]), ((8, 100), (16, 200), (32, None))),
+        (batch_ramp(8, {1: 9}), ((8, 1), (9, None))),
+        (batch_ramp(8, {}), ((8, None),)),
+        # 4 updates make 1,024 tokens; 8 of 512 more make 5,120
+        (
+            batch_ramp(8, [1000, 5000], by="tokens", tokens_per_example=32),
+            ((8, 4), (16, 8), (32, None)),
+        ),
+        # Sequences of 4,096 tokens, doubled at 168 and 503 thousand million tokens:
+        # 168e9 ÷ (1024 × 4096) = 40,054.3 and (503e9 − 168.003e9) ÷ (2048 × 4096) = 39,934.8
+        (
+            batch_ramp(1024, [168 * 10**9, 503 * 10**9], by="tokens", tokens_per_example=4096),
+            ((1024, 40_055), (2048, 39_935), (4096, None)),
+        ),
+        # just one update each: 80 tokens, then 160
+        (
+            batch_ramp(8, [80, 240], by="tokens", tokens_per_example=10),
+            ((8, 1), (16, 1), (32, None)),
+        ),
+    ],
+)
+def test_stages_by_hand(ramp, stages):
+    assert ramp.stages == stages
+    assert ramp == BatchRamp(stages)
+    assert hash(ramp) == hash(BatchRamp(stages))
+
+
+def test_sizes_of_the_updates_are_those_of_the_stages():
+    ramp = batch_ramp(4, {2: 8, 5: 12})
+    assert ramp.batch_sizes(7) == (4, 4, 8, 8, 8, 12, 12)
+    assert ramp.batch_sizes(3) == (4, 4, 8)
+    assert ramp.ends == (2, 5)
+    assert batch_ramp(4, {}).ends == ()
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(1, 5),
+)
+def test_a_stage_by_tokens_ends_with_the_update_that_reaches_the_number(size, gaps, each):
+    ends = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    needed = [size * 2**n * each for n in range(len(gaps))]
+    if any(gap < tokens for gap, tokens in zip(gaps, needed)):
+        with pytest.raises(ValueError, match="leave each stage an update"):
+            batch_ramp(size, ends, by="tokens", tokens_per_example=each)
+        return
+    sizes = batch_ramp(size, ends, by="tokens", tokens_per_example=each).batch_sizes(2000)
+    tokens = 0
+    for batch_size in sizes:
+        assert batch_size == size * 2 ** sum(tokens >= end for end in ends)
+        tokens += batch_size * each
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((8, {100: 4}), "must grow from stage to stage; got 4 after 8"),
+        ((8, {100: 8}), "must grow"),
+        ((8, {100: 16, 50: 32}), "then must name rising numbers of updates; got 50 after 100"),
+        ((8, [100, 100]), "rising numbers of updates"),
+        ((8, {0: 16}), "then must be a whole number of at least 1; got 0"),
+        ((8, {-5: 16}), "then"),
+        ((8, 5), "then must be a mapping or a sequence; got 5"),
+        ((8, "55"), "then must be a mapping or a sequence"),
+        ((8, {2.5: 16}), "then"),
+        ((8, {True: 16}), "then"),
+        ((8, {5: 16.0}), "then"),
+        ((0, {5: 16}), "batch_size"),
+        ((8.0, {5: 16}), "batch_size"),
+        ((8, {5: 16}, "examples"), "by must be one of"),
+        ((8, {5: 16}, "tokens"), "tokens_per_example must be given"),
+        ((8, {5: 16}, "updates", 32), "tokens_per_example must be given"),
+        ((8, {5: 16}, "tokens", 0), "tokens_per_example"),
+        ((8, {255: 16}, "tokens", 32), "255 tokens at batch size 8, .* one update takes 256"),
+    ],
+)
+def test_bad_ramp_is_named(arguments, words):
+    named = dict(zip(("batch_size", "then", "by", "tokens_per_example"), arguments))
+    with pytest.raises((ValueError, TypeError), match=words):
+        batch_ramp(**named)
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ((), "stages must be pairs"),
+        ((8, 16), "stages must be pairs"),
+        (((8, 4), (16, 4)), "end with one of None updates"),
+        (((8, 0), (16, None)), "updates must be a whole number of at least 1; got 0"),
+        (((8, None), (16, None)), "updates"),
+        (((8, 4), (4, None)), "must grow"),
+    ],
+)
+def test_bad_stages_are_named(stages, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        BatchRamp(stages)
