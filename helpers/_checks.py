@@ -44,6 +44,26 @@ def positive(name: str, value: Any) -> float:  # noqa: ANN401
     return float(value)
 
 
+def updates_or_share(name: str, value: Any) -> int | Fraction:  # noqa: ANN401
+    """Return ``value``: an int as so many updates, a float as an exact share of the run."""
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of updates or a share; got {value!r}")
+    if not isinstance(value, (float, Fraction)):
+        return whole(name, value, at_least=0)
+    share = exact(name, value)
+    if not 0 <= share <= 1:
+        raise ValueError(
+            f"{name} as a share of the run must be from 0.0 to 1.0, and as updates an int of at "
+            f"least 0; got {value!r}"
+        )
+    return share
+
+
+def in_updates(length: int | Fraction, total_steps: int) -> int:
+    """Return a checked number of updates as it is, and a share of the run rounded up."""
+    return length if isinstance(length, int) else math.ceil(length * total_steps)
+
+
 def one_of(name: str, value: Any, allowed: Collection[str]) -> str:  # noqa: ANN401
     """Return ``value``, or say which of the ``allowed`` words would do."""
     if not isinstance(value, str) or value not in allowed:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import overload
+from typing import NamedTuple, overload
 
-from helpers._checks import exact, whole
+from helpers._checks import exact, in_updates, updates_or_share, whole
+from helpers.schedule import BatchRamp
 
 
 class UpdateSizes(Sequence[int]):
@@ -59,6 +60,24 @@ class UpdateSizes(Sequence[int]):
         return f"({self.full}, {self.full}, ..., {self.full}, {self.last}) [{self.count:,} updates]"
 
 
+class ResumePoint(NamedTuple):
+    """Where a run goes on: the epoch from 0, what to skip in it, and how much is left to do."""
+
+    epoch: int
+    micro_batches: int
+    updates_left: int
+
+
+class PlannedStage(NamedTuple):
+    """What one stage of a ramp comes to in a run; tokens are None if none were given."""
+
+    batch_size: int
+    accumulation: int
+    updates: int
+    examples: int
+    tokens: int | None
+
+
 @dataclass(frozen=True, repr=False)
 class RunPlan:
     """How many batches, updates and epochs a training run has.
@@ -88,6 +107,11 @@ class RunPlan:
         gets 8, and takes 1.0 for one update.
     tokens
         Tokens in the data set, if they are to be counted.
+    ramp
+        A batch that grows, from ``batch_ramp``, in effective batch sizes. It begins at the plan's
+        own, and goes on in multiples of batch_size × devices: by more accumulation. ``stages``
+        tells what it comes to. What is said of an epoch's updates, and
+        ``effective_batch_size``, holds for its first stage.
 
     Raises
     ------
@@ -115,6 +139,7 @@ class RunPlan:
     drop_last: bool = False
     warmup: int | float | Fraction = 0
     tokens: int | None = None
+    ramp: BatchRamp | None = None
 
     def __post_init__(self) -> None:
         self._set("examples", self._examples())
@@ -124,13 +149,15 @@ class RunPlan:
             raise TypeError(f"drop_last must be True or False; got {self.drop_last!r}")
         if self.tokens is not None:
             self._set("tokens", whole("tokens", self.tokens))
-        self._set("warmup", self._warmup())
+        self._set("warmup", updates_or_share("warmup", self.warmup))
         if self.batches_per_epoch == 0:
             raise ValueError(
                 f"no update would ever happen: {self._share} examples a device (of "
                 f"{self.examples}) do not fill one batch_size of {self.batch_size}, and drop_last "
                 f"leaves the rest out. Use drop_last=False or a batch_size of at most {self._share}"
             )
+        if self.ramp is not None:
+            self._check_ramp()
         self._set("epochs", self._epochs())
 
     def _set(self, name: str, value: object) -> None:
@@ -152,25 +179,29 @@ class RunPlan:
                     f"max_steps={self.max_steps!r}"
                 )
             self._set("max_steps", whole("max_steps", self.max_steps))
-            epochs = Fraction(self.max_steps, self.steps_per_epoch)
+            epochs = self._epochs_after(self.max_steps)
         else:
             epochs = exact("epochs", 1 if self.epochs is None else self.epochs)
         if epochs <= 0:
             raise ValueError(f"epochs must be above zero; got {self.epochs!r}")
         return epochs.numerator if epochs.denominator == 1 else epochs
 
-    def _warmup(self) -> int | Fraction:
-        if isinstance(self.warmup, bool):
-            raise TypeError(f"warmup must be a number of updates or a share; got {self.warmup!r}")
-        if not isinstance(self.warmup, (float, Fraction)):
-            return whole("warmup", self.warmup, at_least=0)
-        share = exact("warmup", self.warmup)
-        if not 0 <= share <= 1:
+    def _check_ramp(self) -> None:
+        if not isinstance(self.ramp, BatchRamp):
+            raise TypeError(f"ramp must be what batch_ramp returns, or None; got {self.ramp!r}")
+        first, unit = self.ramp.stages[0].batch_size, self.batch_size * self.devices
+        if first != self.effective_batch_size:
             raise ValueError(
-                f"warmup as a share of the run must be from 0.0 to 1.0, and as updates an int of "
-                f"at least 0; got {self.warmup!r}"
+                f"ramp must begin at the plan's own batch of {self.effective_batch_size} (batch "
+                f"size × accumulation × devices); got {first}"
             )
-        return share
+        for size, _ in self.ramp.stages:
+            if size % unit:
+                raise ValueError(
+                    f"ramp must hold multiples of batch_size × devices, {unit}, so that every "
+                    f"device gets whole micro-batches; got {size}. Try {size // unit * unit} or "
+                    f"{size // unit * unit + unit}"
+                )
 
     def replace(self, **changes: object) -> RunPlan:
         """Return a plan with some arguments changed; a new length replaces the old one."""
@@ -207,14 +238,16 @@ class RunPlan:
         """Updates in the run."""
         if self.max_steps is not None:
             return self.max_steps
-        return math.ceil(Fraction(self.epochs) * self.steps_per_epoch)
+        whole_epochs, rest = divmod(Fraction(self.epochs), 1)
+        start = self._updates_before(whole_epochs)
+        if rest == 0:
+            return start
+        return start + math.ceil(rest * (self._updates_before(whole_epochs + 1) - start))
 
     @property
     def warmup_steps(self) -> int:
         """Updates of the warmup, which may be longer than the run."""
-        if isinstance(self.warmup, int):
-            return self.warmup
-        return math.ceil(self.warmup * self.total_steps)
+        return in_updates(self.warmup, self.total_steps)
 
     @property
     def warmup_reach(self) -> Fraction:
@@ -250,15 +283,117 @@ class RunPlan:
 
     @property
     def tokens_processed(self) -> int | None:
-        """Tokens × epochs, to the nearest token; None if no tokens were given."""
-        return None if self.tokens is None else round(self.tokens * Fraction(self.epochs))
+        """Tokens × epochs, to the nearest token; None if no tokens were given.
+
+        With a ramp an epoch's updates differ in size: then it is what its examples come to.
+        """
+        if self.tokens is None:
+            return None
+        if self.ramp is not None:
+            return self._tokens_in(self.examples_after(self.total_steps))
+        return round(self.tokens * Fraction(self.epochs))
+
+    def _tokens_in(self, examples: int) -> int:
+        return round(Fraction(self.tokens * examples, self.examples))
+
+    @property
+    def _windows(self) -> tuple[tuple[int, int | None], ...]:
+        """The accumulation of each stage, and its updates."""
+        if self.ramp is None:
+            return ((self.accumulation, None),)
+        unit = self.batch_size * self.devices
+        return tuple((size // unit, updates) for size, updates in self.ramp.stages)
+
+    def accumulation_at(self, step: int) -> int:
+        """Return the micro-batches of a full update that follows ``step`` updates."""
+        stage = 0 if self.ramp is None else sum(end <= step for end in self.ramp.ends)
+        return self._windows[stage][0]
+
+    def _position(self, step: int) -> tuple[int, int]:
+        """Return the epoch after so many updates, and its micro-batches that are used up."""
+        epoch = used = 0
+        for accumulation, updates in self._windows:
+            here = step if updates is None else min(step, updates)
+            to_end = -(-(self.batches_per_epoch - used) // accumulation)
+            if here < to_end:
+                used += here * accumulation
+            else:
+                # An update ends with its epoch, so every later epoch starts with a full one.
+                per_epoch = -(-self.batches_per_epoch // accumulation)
+                epochs, rest = divmod(here - to_end, per_epoch)
+                epoch, used = epoch + 1 + epochs, rest * accumulation
+            step -= here
+        return epoch, used
+
+    def _updates_before(self, epoch: int) -> int:
+        """Return the updates made when an epoch begins."""
+        made = 0
+        for accumulation, updates in self._windows:
+            now, used = self._position(made)
+            if now >= epoch:
+                break
+            needed = -(-(self.batches_per_epoch - used) // accumulation)
+            needed += (epoch - now - 1) * -(-self.batches_per_epoch // accumulation)
+            made += needed if updates is None else min(needed, updates)
+        return made
+
+    def _epochs_after(self, step: int) -> Fraction:
+        """Return the passes that so many updates make, each update of an epoch the same share."""
+        epoch, _ = self._position(step)
+        start = self._updates_before(epoch)
+        return epoch + Fraction(step - start, self._updates_before(epoch + 1) - start)
+
+    def _step(self, step: int) -> int:
+        if whole("step", step, at_least=0) > self.total_steps:
+            raise ValueError(
+                f"step must be at most the {self.total_steps} updates of the run; got {step}"
+            )
+        return step
+
+    def resume_point(self, step: int) -> ResumePoint:
+        """Return where a run goes on after ``step`` updates.
+
+        What is skipped are micro-batches of ``batch_size`` on each device, not updates. A run that
+        is over stands where it would go on, with no update left.
+
+        Raises ``ValueError`` or ``TypeError`` unless ``step`` is from 0 to ``total_steps``.
+
+        >>> RunPlan(13, 1, accumulation=4, epochs=2).resume_point(6)
+        ResumePoint(epoch=1, micro_batches=8, updates_left=2)
+        """
+        return ResumePoint(*self._position(self._step(step)), self.total_steps - step)
+
+    def examples_after(self, step: int) -> int:
+        """Return the examples that ``step`` updates take, over all devices, repeats included.
+
+        Raises ``ValueError`` or ``TypeError`` unless ``step`` is from 0 to ``total_steps``.
+        """
+        epoch, used = self._position(self._step(step))
+        return epoch * self.examples_seen + used * self.batch_size * self.devices
+
+    @property
+    def stages(self) -> tuple[PlannedStage, ...]:
+        """The stages that the run reaches; without a ramp it is one."""
+        stages: list[PlannedStage] = []
+        made = 0
+        for accumulation, updates in self._windows:
+            left = self.total_steps - made
+            now = left if updates is None else min(left, updates)
+            if now == 0:
+                break
+            examples = self.examples_after(made + now) - self.examples_after(made)
+            size = accumulation * self.batch_size * self.devices
+            tokens = None if self.tokens is None else self._tokens_in(examples)
+            stages.append(PlannedStage(size, accumulation, now, examples, tokens))
+            made += now
+        return tuple(stages)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What deserves a second look in this plan, in plain words."""
         sizes, nominal = self.update_sizes, self.effective_batch_size
         dropped = self.examples - (self.examples_seen - self.repeated_examples)
-        notes = []
+        notes = [*self._notes_on_ramp()]
         if self.accumulation > self.batches_per_epoch:
             notes.append(
                 f"An epoch has only {self.batches_per_epoch:,} of the {self.accumulation:,} "
@@ -286,6 +421,22 @@ class RunPlan:
             notes.append("A warmup of one update is no ramp: the first update has the full rate.")
         return tuple(notes)
 
+    def _notes_on_ramp(self) -> Iterator[str]:
+        if self.ramp is None:
+            return
+        reached = self.stages[-1].batch_size
+        last = self.ramp.stages[-1].batch_size
+        if reached < last:
+            yield (
+                f"The run ends after {_count(self.total_steps, 'update')}, in the ramp's stage of "
+                f"{reached:,}: it never reaches {last:,}."
+            )
+        if reached > self.examples_seen:
+            yield (
+                f"No update holds {reached:,} examples: an epoch has only {self.examples_seen:,}, "
+                f"and an update ends with it."
+            )
+
     def _rows(self) -> list[tuple[str, str]]:
         rows = [
             ("examples", f"{self.examples:,}"),
@@ -301,6 +452,11 @@ class RunPlan:
             ("updates in all", f"{self.total_steps:,}"),
             ("warmup", _count(self.warmup_steps, "update")),
         ]
+        if self.ramp is not None:
+            rows += [
+                (f"stage {number}, batch {stage.batch_size:,}", _in_words(stage))
+                for number, stage in enumerate(self.stages, start=1)
+            ]
         if self.tokens is not None:
             rows.append(("tokens processed", f"{self.tokens_processed:,}"))
         return rows
@@ -312,6 +468,8 @@ class RunPlan:
             f"epochs: {_mixed(self.epochs)}, {_count(self.total_steps, 'update')} in all, "
             f"{self.warmup_steps:,} of warmup"
         )
+        if self.ramp is not None:
+            text += f", batches {' → '.join(f'{stage.batch_size:,}' for stage in self.stages)}"
         return "\n  ".join((text, *self.notes))
 
     def _repr_html_(self) -> str:
@@ -326,6 +484,11 @@ class RunPlan:
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _in_words(stage: PlannedStage) -> str:
+    words = f"{_count(stage.updates, 'update')}, {_count(stage.examples, 'example')}"
+    return words if stage.tokens is None else f"{words}, {_count(stage.tokens, 'token')}"
 
 
 def _mixed(value: int | Fraction) -> str:

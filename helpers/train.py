@@ -20,7 +20,9 @@ from helpers.data import shuffled_batches
 from helpers.device import seed_everything
 from helpers.model import IGNORED, token_loss
 from helpers.plan import RunPlan
+from helpers.schedule import BatchRamp
 
+GROW = ("accumulation", "batch_size")
 Data = Tensor | tuple[Tensor, Tensor]
 OPTIMIZERS = {"adamw": AdamW, "sgd": SGD, "momentum": partial(SGD, momentum=0.9)}
 
@@ -167,9 +169,15 @@ def evaluate(model: nn.Module, data: Data, *, batch_size: int = 256) -> float:
     return Examples("data", data, model).mean_loss(model, whole("batch_size", batch_size))
 
 
-def draw_updates(plan: RunPlan, seed: int, rank: int = 0) -> Iterator[list[Tensor]]:
-    """Yield one device's micro-batches (as positions) of each update, epoch after epoch."""
-    for epoch in itertools.count():
+def draw_updates(
+    plan: RunPlan, seed: int, rank: int = 0, *, made: int = 0
+) -> Iterator[list[Tensor]]:
+    """Yield one device's micro-batches (as positions) of each update, epoch after epoch.
+
+    With ``made`` they are those of the updates that follow so many.
+    """
+    first_epoch, skipped, _ = plan.resume_point(made)
+    for epoch in itertools.count(first_epoch):
         batches = shuffled_batches(
             plan.examples,
             plan.batch_size,
@@ -179,8 +187,29 @@ def draw_updates(plan: RunPlan, seed: int, rank: int = 0) -> Iterator[list[Tenso
             rank=rank,
             devices=plan.devices,
         )
-        for start in range(0, len(batches), plan.accumulation):
-            yield batches[start : start + plan.accumulation]
+        start, skipped = skipped, 0
+        while start < len(batches):
+            end = start + plan.accumulation_at(made)
+            yield batches[start:end]
+            start, made = end, made + 1
+
+
+def _larger_micro_batches(update: list[Tensor], plan: RunPlan, made: int) -> tuple[Tensor, ...]:
+    """Deal an update's examples to no more micro-batches than the plan accumulates at first."""
+    times = plan.accumulation_at(made) // plan.accumulation
+    return torch.cat(update).split(plan.batch_size * times)
+
+
+def _check_grow(grow: str, plan: RunPlan) -> None:
+    one_of("grow", grow, GROW)
+    if grow == "batch_size":
+        for stage in plan.stages:
+            if stage.batch_size % plan.effective_batch_size:
+                raise ValueError(
+                    f"grow='batch_size' needs a ramp of whole multiples of its first batch of "
+                    f"{plan.effective_batch_size}; got {stage.batch_size}. grow='accumulation' "
+                    f"does without"
+                )
 
 
 def _place(model: nn.Module) -> tuple[int, int]:
@@ -232,6 +261,8 @@ def train(
     eval_data: Data | None = None,
     eval_every: int | None = None,
     seed: int = 0,
+    ramp: BatchRamp | None = None,
+    grow: str = "accumulation",
 ) -> History:
     """Train ``model`` in place, on the device where it is, and return what happened.
 
@@ -260,6 +291,12 @@ def train(
         Measure ``eval_data`` after so many updates; before the first and after the last always.
     seed
         Decides the order of the examples, anew in each epoch, and seeds all else that is random.
+    ramp
+        A batch that grows, as ``batch_ramp`` gives: see ``RunPlan``.
+    grow
+        How: by "accumulation", so that memory stays that of the first micro-batch, or by
+        "batch_size", so that an update keeps its number of micro-batches. Either way an update
+        has the same examples.
 
     A loss that is no longer finite ends the run: see ``History.diverged_at``. Ctrl-C returns what
     there is.
@@ -278,7 +315,9 @@ def train(
         epochs=epochs,
         max_steps=steps,
         drop_last=drop_last,
+        ramp=ramp,
     )
+    _check_grow(grow, plan)
     factors = _factors(schedule, plan)
     positive("lr", lr)
     clip = math.inf if clip is None else positive("clip", clip)
@@ -305,6 +344,8 @@ def train(
             for group in updater.param_groups:
                 group["lr"] = lr * factor
 
+            if grow == "batch_size":
+                update = _larger_micro_batches(update, plan, history.steps)
             micro_batches = [examples.batch(positions) for positions in update]
             loss, targets = backward(model, micro_batches, normalize=normalize)
             loss = loss.item()

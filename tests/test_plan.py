@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler
 
 from helpers.plan import RunPlan
+from helpers.schedule import BatchRamp, batch_ramp
 
 # What each plan is, worked out by hand. Numbers are repository issues where readers met them.
 BY_HAND = [
@@ -299,3 +300,181 @@ def test_import_brings_in_nothing_heavy(module):
 def test_more_devices_never_need_more_updates():
     totals = [RunPlan(1000, 4, devices=devices).total_steps for devices in range(1, 20)]
     assert all(fewer <= more for more, fewer in pairwise(totals))
+
+
+@pytest.mark.parametrize(
+    ("plan", "step", "point"),
+    [
+        # transformers 5605: 2,748 updates of 4 micro-batches skip 10,992 of them, not 2,748
+        (RunPlan(27_484, 1, accumulation=4), 2748, (0, 10_992, 4123)),
+        (RunPlan(13, 1, accumulation=4, epochs=2), 6, (1, 8, 2)),  # not (6 × 4) mod 13 = 11
+        (RunPlan(13, 1, accumulation=4, epochs=2), 0, (0, 0, 8)),
+        (RunPlan(13, 1, accumulation=4, epochs=2), 3, (0, 12, 5)),
+        (RunPlan(13, 1, accumulation=4, epochs=2), 4, (1, 0, 4)),
+        (RunPlan(13, 1, accumulation=4, epochs=2), 8, (2, 0, 0)),
+        (RunPlan(91, 10, devices=2, accumulation=2, epochs=10), 29, (9, 4, 1)),
+        (RunPlan(10, 4, accumulation=8, epochs=3), 2, (2, 0, 1)),
+        # 2 updates of 2, 1 of 4 and the 1 that is left; then 4, 4, 1
+        (RunPlan(9, 1, accumulation=2, epochs=2, ramp=batch_ramp(2, {2: 4})), 3, (0, 8, 4)),
+        (RunPlan(9, 1, accumulation=2, epochs=2, ramp=batch_ramp(2, {2: 4})), 6, (1, 8, 1)),
+    ],
+)
+def test_resume_point_by_hand(plan, step, point):
+    assert plan.resume_point(step) == point
+
+
+RAMPS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=3)
+
+
+def make_ramp(first, unit, growth):
+    """Return a ramp from ``first`` on, with stages of so many updates and so many units more."""
+    sizes = [first]
+    for _, more in growth:
+        sizes.append(sizes[-1] + more * unit)
+    return BatchRamp(tuple(zip(sizes, [*(updates for updates, _ in growth), None])))
+
+
+def count_updates(plan, accumulations, enough):
+    """Return (epoch, micro-batches used, examples, batches) after each update, one by one."""
+    positions, epoch, used, examples = [(0, 0, 0)], 0, 0, 0
+    for accumulation in accumulations:
+        if enough(positions):
+            return positions
+        for _ in range(accumulation):
+            used += 1
+            ends = used == plan.batches_per_epoch
+            examples += (plan.last_batch_size if ends else plan.batch_size) * plan.devices
+            if ends:
+                epoch, used = epoch + 1, 0
+                break
+        positions.append((epoch, used, examples))
+    raise AssertionError("not enough updates")
+
+
+@given(
+    examples=st.integers(1, 40),
+    batch_size=st.integers(1, 5),
+    accumulation=st.integers(1, 4),
+    devices=st.integers(1, 3),
+    drop_last=st.booleans(),
+    growth=RAMPS,
+    epochs=st.integers(1, 4),
+    max_steps=st.one_of(st.none(), st.integers(1, 30)),
+)
+@settings(max_examples=150, deadline=None)
+def test_resume_points_and_stages_are_what_a_loop_counts(
+    examples, batch_size, accumulation, devices, drop_last, growth, epochs, max_steps
+):
+    if drop_last and -(-examples // devices) < batch_size:
+        return
+    unit = batch_size * devices
+    ramp = make_ramp(unit * accumulation, unit, growth)
+    length = {"epochs": epochs} if max_steps is None else {"max_steps": max_steps}
+    how = {"accumulation": accumulation, "devices": devices, "drop_last": drop_last}
+    plan = RunPlan(examples, batch_size, ramp=ramp, tokens=7 * examples, **how, **length)
+    sizes = ramp.batch_sizes(500)
+    positions = count_updates(
+        plan,
+        [size // unit for size in sizes],
+        lambda made: made[-1][0] == epochs if max_steps is None else len(made) > max_steps,
+    )
+    total = len(positions) - 1
+    assert plan.total_steps == total
+    for step, (epoch, used, seen) in enumerate(positions):
+        assert plan.resume_point(step) == (epoch, used, total - step)
+        assert plan.examples_after(step) == seen
+        assert plan.accumulation_at(step) * unit == sizes[step]
+    for stage in plan.stages:
+        updates = [step for step in range(total) if sizes[step] == stage.batch_size]
+        drawn = positions[updates[-1] + 1][2] - positions[updates[0]][2]
+        assert stage == (stage.batch_size, stage.batch_size // unit, len(updates), drawn, 7 * drawn)
+    assert sum(stage.updates for stage in plan.stages) == total
+    assert plan.tokens_processed == 7 * positions[-1][2]
+    # A length in updates and the epochs that it comes to are the same run.
+    again = RunPlan(examples, batch_size, ramp=ramp, epochs=plan.epochs, **how)
+    assert again.total_steps == total
+
+
+@given(
+    examples=st.integers(1, 60),
+    batch_size=st.integers(1, 5),
+    accumulation=st.integers(1, 4),
+    half_epochs=st.integers(1, 7),
+)
+def test_a_ramp_that_does_not_grow_is_none(examples, batch_size, accumulation, half_epochs):
+    plan = RunPlan(examples, batch_size, accumulation=accumulation, epochs=half_epochs / 2)
+    same = plan.replace(ramp=batch_ramp(batch_size * accumulation, {}))
+    assert same.total_steps == plan.total_steps
+    assert same.stages == plan.stages
+    assert plan.total_steps == -(-half_epochs * plan.steps_per_epoch // 2)
+
+
+def test_stages_of_a_ramp_by_hand():
+    # 800 examples: 50 updates of 8, 25 of 16; then 32 at a time, 25 updates an epoch
+    plan = RunPlan(800, 8, epochs=3, tokens=80_000, ramp=batch_ramp(8, {50: 16, 75: 32}))
+    assert plan.total_steps == 125
+    assert plan.stages == (
+        (8, 1, 50, 400, 40_000),
+        (16, 2, 25, 400, 40_000),
+        (32, 4, 50, 1600, 160_000),
+    )
+    assert plan.tokens_processed == 240_000
+    assert plan.notes == ()
+    assert "batches 8 → 16 → 32" in repr(plan)
+    table = plan._repr_html_()
+    assert ">stage 2, batch 16<" in table
+    assert ">25 updates, 400 examples, 40,000 tokens<" in table
+
+
+@pytest.mark.parametrize("how", [{}, {"devices": 2}, {"accumulation": 4}, {"devices": 4}])
+def test_stages_are_counted_in_updates_whatever_the_split(how):
+    # diffusers 9633, accelerate 662: counted in micro-batches or per device
+    pieces = how.get("devices", 1) * how.get("accumulation", 1)
+    plan = RunPlan(6400, 64 // pieces, ramp=batch_ramp(64, {40: 128}), warmup=0.1, **how)
+    assert [(stage.batch_size, stage.updates) for stage in plan.stages] == [(64, 40), (128, 30)]
+    assert plan.warmup_steps == 7
+
+
+def test_a_long_ramp_allocates_nothing():
+    tracemalloc.start()
+    ramp = batch_ramp(105, {10**10: 210, 10**11: 420})
+    plan = RunPlan(10**12, 7, accumulation=3, devices=5, epochs=30, ramp=ramp)
+    assert plan.resume_point(plan.total_steps) == (30, 0, 0)
+    assert sum(stage.examples for stage in plan.stages) == 30 * plan.examples_seen
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (RunPlan(80, 8, ramp=batch_ramp(8, {50: 16})), "in the ramp's stage of 8: it never reach"),
+        (RunPlan(80, 8, ramp=batch_ramp(8, {5: 160})), "No update holds 160 examples: an epoch"),
+    ],
+)
+def test_notes_on_a_ramp(plan, words):
+    assert words in " ".join(plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"ramp": batch_ramp(16, {5: 32})}, "ramp must begin at the plan's own batch of 8 .*; got"),
+        ({"ramp": batch_ramp(8, {5: 12})}, "multiples of batch_size × devices, 8.* Try 8 or 16"),
+        ({"ramp": batch_ramp(16, {5: 24}), "devices": 2}, "× devices, 16"),
+        ({"ramp": {5: 16}}, "ramp must be what batch_ramp returns"),
+    ],
+)
+def test_bad_ramp_is_named(how, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        RunPlan(800, 8, **how)
+
+
+@pytest.mark.parametrize("step", [-1, 14, 2.0, True, None])
+def test_bad_step_is_named(step):
+    plan = RunPlan(100, 8)
+    with pytest.raises((ValueError, TypeError), match="step"):
+        plan.resume_point(step)
+    with pytest.raises((ValueError, TypeError), match="step"):
+        plan.examples_after(step)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.schedule import lr_factors, scale_lr
+from helpers.schedule import BatchRamp, batch_ramp, lr_factors, scale_lr
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,10 @@ def test_bad_scaling_is_named(change, name):
         scale_lr(good.pop("lr"), **good)
 
 
+def factors_of(total, warmup=0, decay="constant", decay_steps=None):
+    return lr_factors(total, warmup, decay, decay_steps=decay_steps)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -68,10 +72,25 @@ def test_bad_scaling_is_named(change, name):
         ((3, 0, "cosine"), [1, 0.75, 0.25]),  # (1 + cos 60°) ÷ 2 and (1 + cos 120°) ÷ 2
         ((3, 6), [1 / 6, 2 / 6, 3 / 6]),
         ((3, 6, "cosine"), [1 / 6, 2 / 6, 3 / 6]),
+        ((6, 2, "trapezoid", 2), [1 / 2, 1, 1, 1, 2 / 3, 1 / 3]),
+        ((6, 2, "trapezoid", 0), [1 / 2, 1, 1, 1, 1, 1]),
+        ((4, 0, "trapezoid", 4), [1, 3 / 4, 2 / 4, 1 / 4]),  # the first update is always a full one
+        ((5, 3, "trapezoid", 4), [1 / 3, 2 / 3, 1, 2 / 3, 1 / 3]),  # falls after the warmup
+        ((3, 6, "trapezoid", 2), [1 / 6, 2 / 6, 3 / 6]),
+        ((10, 1, "trapezoid", 0.2), [1] * 8 + [2 / 3, 1 / 3]),
+        ((10, 1, "trapezoid", 0.11), [1] * 8 + [2 / 3, 1 / 3]),  # rounds up
+        ((1, 0, "trapezoid", 1.0), [1]),
     ],
 )
 def test_factors_by_hand(arguments, expected):
-    assert lr_factors(*arguments) == pytest.approx(expected)
+    assert factors_of(*arguments) == pytest.approx(expected)
+
+
+def test_share_of_a_decay_is_exact():
+    # ⌈0.07 × 100⌉ is 8 in binary floats
+    factors = lr_factors(100, 0, "trapezoid", decay_steps=0.07)
+    assert sum(factor < 1 for factor in factors) == 7
+    assert factors == lr_factors(100, 0, "trapezoid", decay_steps=7)
 
 
 def test_first_of_500_is_a_five_hundredth():
@@ -79,9 +98,13 @@ def test_first_of_500_is_a_five_hundredth():
     assert lr_factors(1000, 500)[0] == 0.002
 
 
-@given(st.integers(1, 300), st.integers(0, 300), st.sampled_from(["constant", "linear", "cosine"]))
+@given(
+    st.integers(1, 300),
+    st.integers(0, 300),
+    st.sampled_from(["constant", "linear", "cosine", "trapezoid"]),
+)
 def test_shape_of_a_schedule(total, warmup, decay):
-    factors = lr_factors(total, warmup, decay)
+    factors = factors_of(total, warmup, decay, 1.0 if decay == "trapezoid" else None)
     peak = max(warmup, 1)
     assert len(factors) == total
     assert all(0 < factor <= 1 for factor in factors)
@@ -103,11 +126,18 @@ def test_shape_of_a_schedule(total, warmup, decay):
         ((10, 0.1), "warmup_steps"),
         ((10, True), "warmup_steps"),
         ((10, 0, "step"), "decay must be one of"),
+        ((10, 0, "trapezoid"), "decay_steps must be given with decay='trapezoid'"),
+        ((10, 0, "linear", 3), "decay_steps must be given with decay='trapezoid'"),
+        ((10, 0, "trapezoid", -1), "decay_steps"),
+        ((10, 0, "trapezoid", 11), "decay_steps must be at most the 10 updates of the run; got 11"),
+        ((10, 0, "trapezoid", 1.5), "decay_steps as a share"),
+        ((10, 0, "trapezoid", True), "decay_steps"),
+        ((10, 0, "trapezoid", "20%"), "decay_steps"),
     ],
 )
 def test_bad_schedule_is_named(arguments, name):
     with pytest.raises((ValueError, TypeError), match=name):
-        lr_factors(*arguments)
+        factors_of(*arguments)
 
 
 def rates_of(scheduler_class, updates, **how):
@@ -129,3 +159,140 @@ def test_agrees_with_torch_where_they_coincide():
     assert lr_factors(9, 0, "cosine") == pytest.approx(cosine)
     warm = rates_of(lr_scheduler.LinearLR, 9, start_factor=1 / 4, end_factor=1, total_iters=3)
     assert lr_factors(9, 4) == pytest.approx(warm)
+
+
+@given(st.integers(2, 20), st.integers(1, 20), st.integers(1, 20))
+def test_trapezoid_agrees_with_three_schedulers_of_torch_in_a_row(warmup, stable, falling):
+    lr_scheduler = torch.optim.lr_scheduler
+    total = warmup + stable + falling
+
+    def three(optimizer):
+        parts = [
+            # torch counts updates from 0
+            lr_scheduler.LinearLR(optimizer, 1 / warmup, 1, total_iters=warmup - 1),
+            lr_scheduler.ConstantLR(optimizer, 1),
+            lr_scheduler.LinearLR(optimizer, 1, 0, total_iters=falling + 1),
+        ]
+        return lr_scheduler.SequentialLR(optimizer, parts, [warmup, total - falling - 1])
+
+    ours = lr_factors(total, warmup, "trapezoid", decay_steps=falling)
+    assert ours == pytest.approx(rates_of(three, total))
+
+
+def test_warmup_and_cosine_agree_with_two_schedulers_of_torch_in_a_row():
+    lr_scheduler = torch.optim.lr_scheduler
+
+    def two(optimizer):
+        warm = lr_scheduler.LinearLR(optimizer, 1 / 4, 1, total_iters=3)
+        cosine = lr_scheduler.CosineAnnealingLR(optimizer, T_max=12 + 1 - 4)
+        return lr_scheduler.SequentialLR(optimizer, [warm, cosine], [3])
+
+    assert lr_factors(12, 4, "cosine") == pytest.approx(rates_of(two, 12))
+
+
+def test_trapezoid_that_falls_at_once_is_the_straight_line():
+    assert lr_factors(20, 4, "trapezoid", decay_steps=16) == lr_factors(20, 4, "linear")
+    assert lr_factors(20, 4, "trapezoid", decay_steps=0) == lr_factors(20, 4)
+
+
+@pytest.mark.parametrize(
+    ("ramp", "stages"),
+    [
+        (batch_ramp(8, {100: 16, 300: 64}), ((8, 100), (16, 200), (64, None))),
+        (batch_ramp(8, [100, 300]), ((8, 100), (16, 200), (32, None))),
+        (batch_ramp(8, {1: 9}), ((8, 1), (9, None))),
+        (batch_ramp(8, {}), ((8, None),)),
+        # 4 updates make 1,024 tokens; 8 of 512 more make 5,120
+        (
+            batch_ramp(8, [1000, 5000], by="tokens", tokens_per_example=32),
+            ((8, 4), (16, 8), (32, None)),
+        ),
+        # Sequences of 4,096 tokens, doubled at 168 and 503 thousand million tokens:
+        # 168e9 ÷ (1024 × 4096) = 40,054.3 and (503e9 − 168.003e9) ÷ (2048 × 4096) = 39,934.8
+        (
+            batch_ramp(1024, [168 * 10**9, 503 * 10**9], by="tokens", tokens_per_example=4096),
+            ((1024, 40_055), (2048, 39_935), (4096, None)),
+        ),
+        # just one update each: 80 tokens, then 160
+        (
+            batch_ramp(8, [80, 240], by="tokens", tokens_per_example=10),
+            ((8, 1), (16, 1), (32, None)),
+        ),
+    ],
+)
+def test_stages_by_hand(ramp, stages):
+    assert ramp.stages == stages
+    assert ramp == BatchRamp(stages)
+    assert hash(ramp) == hash(BatchRamp(stages))
+
+
+def test_sizes_of_the_updates_are_those_of_the_stages():
+    ramp = batch_ramp(4, {2: 8, 5: 12})
+    assert ramp.batch_sizes(7) == (4, 4, 8, 8, 8, 12, 12)
+    assert ramp.batch_sizes(3) == (4, 4, 8)
+    assert ramp.ends == (2, 5)
+    assert batch_ramp(4, {}).ends == ()
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(1, 5),
+)
+def test_a_stage_by_tokens_ends_with_the_update_that_reaches_the_number(size, gaps, each):
+    ends = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    needed = [size * 2**n * each for n in range(len(gaps))]
+    if any(gap < tokens for gap, tokens in zip(gaps, needed)):
+        with pytest.raises(ValueError, match="leave each stage an update"):
+            batch_ramp(size, ends, by="tokens", tokens_per_example=each)
+        return
+    sizes = batch_ramp(size, ends, by="tokens", tokens_per_example=each).batch_sizes(2000)
+    tokens = 0
+    for batch_size in sizes:
+        assert batch_size == size * 2 ** sum(tokens >= end for end in ends)
+        tokens += batch_size * each
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((8, {100: 4}), "must grow from stage to stage; got 4 after 8"),
+        ((8, {100: 8}), "must grow"),
+        ((8, {100: 16, 50: 32}), "then must name rising numbers of updates; got 50 after 100"),
+        ((8, [100, 100]), "rising numbers of updates"),
+        ((8, {0: 16}), "then must be a whole number of at least 1; got 0"),
+        ((8, {-5: 16}), "then"),
+        ((8, 5), "then must be a mapping or a sequence; got 5"),
+        ((8, "55"), "then must be a mapping or a sequence"),
+        ((8, {2.5: 16}), "then"),
+        ((8, {True: 16}), "then"),
+        ((8, {5: 16.0}), "then"),
+        ((0, {5: 16}), "batch_size"),
+        ((8.0, {5: 16}), "batch_size"),
+        ((8, {5: 16}, "examples"), "by must be one of"),
+        ((8, {5: 16}, "tokens"), "tokens_per_example must be given"),
+        ((8, {5: 16}, "updates", 32), "tokens_per_example must be given"),
+        ((8, {5: 16}, "tokens", 0), "tokens_per_example"),
+        ((8, {255: 16}, "tokens", 32), "255 tokens at batch size 8, .* one update takes 256"),
+    ],
+)
+def test_bad_ramp_is_named(arguments, words):
+    named = dict(zip(("batch_size", "then", "by", "tokens_per_example"), arguments))
+    with pytest.raises((ValueError, TypeError), match=words):
+        batch_ramp(**named)
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ((), "stages must be pairs"),
+        ((8, 16), "stages must be pairs"),
+        (((8, 4), (16, 4)), "end with one of None updates"),
+        (((8, 0), (16, None)), "updates must be a whole number of at least 1; got 0"),
+        (((8, None), (16, None)), "updates"),
+        (((8, 4), (4, None)), "must grow"),
+    ],
+)
+def test_bad_stages_are_named(stages, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        BatchRamp(stages)

@@ -1,5 +1,7 @@
+import itertools
 import math
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,8 +14,8 @@ from helpers.accumulate import backward
 from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
 from helpers.model import ModelConfig, SmallLM
 from helpers.plan import RunPlan
-from helpers.schedule import lr_factors
-from helpers.train import evaluate, train
+from helpers.schedule import batch_ramp, lr_factors
+from helpers.train import draw_updates, evaluate, train
 
 WINDOWS = torch.randint(11, (45, 9), generator=torch.Generator().manual_seed(0))
 CONFIG = ModelConfig(11, 8, 8, 1, 2)
@@ -300,6 +302,7 @@ def test_a_custom_optimizer_is_called_with_parameters_and_rate():
 SILENT = WINDOWS[:, :-1], torch.full((45, 8), -100)
 ONE_TARGET = SILENT[0], SILENT[1].clone()
 ONE_TARGET[1][0] = 1
+RAMP = batch_ramp(4, {3: 8, 5: 14})
 BAD = [
     ({"data": WINDOWS[:0]}, "data"),
     ({"data": WINDOWS[:, :1]}, "data"),
@@ -332,6 +335,11 @@ BAD = [
     ({"normalize": "examples"}, "normalize must be one of"),
     ({"seed": -1}, "seed"),
     ({"seed": 0.5}, "seed"),
+    ({"ramp": batch_ramp(8, [3])}, "ramp must begin at the plan's own batch of 4"),
+    ({"ramp": batch_ramp(4, {3: 6})}, "ramp must hold multiples"),
+    ({"ramp": [8, 16]}, "ramp must be what batch_ramp returns"),
+    ({"grow": "devices"}, "grow must be one of"),
+    ({"ramp": RAMP, "grow": "batch_size", "batch_size": 2, "accumulation": 2}, "does without"),
 ]
 
 
@@ -347,3 +355,75 @@ def test_bad_argument_is_named_before_any_work(change, words):
 def test_some_examples_without_a_target_are_no_error():
     history = train(small(), ONE_TARGET, batch_size=45, epochs=2, lr=1e-3)
     assert history.tokens == [8, 16]
+
+
+@given(
+    examples=st.integers(1, 30),
+    batch_size=st.integers(1, 4),
+    accumulation=st.integers(1, 3),
+    devices=st.integers(1, 2),
+    drop_last=st.booleans(),
+    made=st.integers(0, 12),
+)
+@settings(max_examples=40, deadline=None)
+def test_updates_drawn_from_anywhere_are_those_of_the_whole_run(
+    examples, batch_size, accumulation, devices, drop_last, made
+):
+    if drop_last and -(-examples // devices) < batch_size:
+        return
+    first = batch_size * accumulation * devices
+    plan = RunPlan(
+        examples, batch_size, accumulation=accumulation, devices=devices, drop_last=drop_last,
+        max_steps=12, ramp=batch_ramp(first, {2: 2 * first, 7: 3 * first}),
+    )  # fmt: skip
+    for rank in range(devices):
+        whole = list(itertools.islice(draw_updates(plan, 3, rank), 12))
+        rest = list(itertools.islice(draw_updates(plan, 3, rank, made=made), 12 - made))
+        assert [torch.cat(update).tolist() for update in rest] == [
+            torch.cat(update).tolist() for update in whole[made:]
+        ]
+        assert [len(update) for update in rest] == [len(update) for update in whole[made:]]
+
+
+def ramped(grow, **how):
+    """Train with a batch of 2 × 2 that becomes 8, then 16; return the model and what happened."""
+    windows, config = numbered(45)
+    model = Spy(config).double()
+    history = train(
+        model, windows, batch_size=2, accumulation=2, steps=12, lr=0.01, grow=grow, clip=1.0,
+        ramp=batch_ramp(4, {3: 8, 5: 16}), schedule=lr_factors(12, 4), **how,
+    )  # fmt: skip
+    return model, history
+
+
+def test_a_ramp_grows_by_accumulation_or_by_micro_batch_over_the_same_examples():
+    (pieces, one), (larger, two) = ramped("accumulation"), ramped("batch_size")
+    # 3 × 4 + 2 × 8 is 28 of 45 examples, and 16 + 1 are the others; then 16, 16, 13 an epoch
+    sizes = [4, 4, 4, 8, 8, 16, 1, 16, 16, 13, 16, 16]
+    for history in (one, two):
+        assert [b - a for a, b in pairwise([0, *history.examples])] == sizes
+        assert one.lr == [0.01 * factor for factor in (0.25, 0.5, 0.75, *[1.0] * 9)]
+    assert [n for batch in pieces.seen for n in batch] == [
+        n for batch in larger.seen for n in batch
+    ]
+    assert max(map(len, pieces.seen)) == 2
+    micro_batches = [2, 2] * 3 + [4, 4] * 2 + [8, 8] + [1] + [8, 8] * 2 + [8, 5] + [8, 8] * 2
+    assert list(map(len, larger.seen)) == micro_batches
+    assert one.loss == pytest.approx(two.loss, rel=1e-10)
+    for a, b in zip(pieces.parameters(), larger.parameters()):
+        assert torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_a_ramp_is_the_runs_of_its_stages_one_after_another():
+    # With plain SGD nothing is carried over but the weights; whole epochs, so that orders agree.
+    windows = WINDOWS[:16]
+    ramp, by_hand = small(), small()
+    train(ramp, windows, batch_size=4, steps=6, lr=0.1, optimizer="sgd", ramp=batch_ramp(4, [4]))
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    for epoch, size in ((0, 4), (1, 8)):
+        for positions in shuffled_batches(16, size, seed=0, epoch=epoch):
+            optimizer.zero_grad()
+            backward(by_hand, [(windows[positions, :-1], windows[positions, 1:])])
+            optimizer.step()
+    for a, b in zip(ramp.parameters(), by_hand.parameters()):
+        assert torch.allclose(a, b, rtol=0, atol=1e-6)
