@@ -849,3 +849,64 @@ def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = Non
         )  # fmt: skip
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure
+
+
+def loss_by_warmup(
+    results: Mapping[float, SweepResult],
+    batch_size: int,
+    *,
+    chosen: tuple[float, float] | None = None,
+) -> Picture:
+    """Draw final held-out loss against learning rate at one batch size, a line for each warmup.
+
+    A run that diverged, or ended worse than it began, is a cross at the upper edge. ``chosen`` is
+    the (warmup, rate) of a run to mark with a ring.
+    """
+    figure = Picture(
+        f"final held-out loss against learning rate on a logarithmic axis at batch size "
+        f"{batch_size}, one line for each warmup of {', '.join(map(str, results))} updates; "
+        "crosses at the upper edge are runs that were lost."
+    )
+    axes = _axes(figure, "learning rate after warmup", "held-out loss (nats a token)")
+    axes.set_xscale("log")
+    ends, lost = [], []
+    looks = zip(results.items(), mpl.colormaps["viridis"](_evenly(len(results))), "os^DvP")
+    for (warmup, result), colour, marker in looks:
+        first = result.held_out[batch_size][..., 0].nanmean().item()
+        points = list(zip(result.learning_rates, result.mean_loss(batch_size).tolist()))
+        kept = [(x, y) for x, y in points if y < first]
+        lost += [(x, colour) for x, y in points if not y < first]
+        if not kept:
+            continue
+        axes.plot(*zip(*kept), marker=marker, color=colour, ms=6, lw=1.8)
+        ends.append((*kept[-1], f"warmup {warmup}", colour))
+        ring = [(x, y) for x, y in kept if chosen == (warmup, x)]
+        if ring:
+            axes.plot(*zip(*ring), "o", ms=14, mfc="none", mec=GREY, mew=2)
+    top = axes.get_ylim()[1]
+    for order, (rate, colour) in enumerate(lost):
+        beside = 1 + 0.05 * (order % max(1, len(results)))
+        axes.plot(rate * beside, top, "x", ms=9, mew=2, color=colour, clip_on=False)
+    axes.set_ylim(top=top)
+    _name_ends(axes, ends)
+    return figure
+
+
+def _evenly(count: int) -> list[float]:
+    return [0.85 * place / max(1, count - 1) for place in range(count)]
+
+
+def rate_curves(curves: Mapping[str, Sequence[float]]) -> Picture:
+    """Draw the factor on the learning rate over the updates of a run, a line for each way."""
+    figure = Picture(
+        f"factor on the learning rate against update, one line each for: {', '.join(curves)}."
+    )
+    axes = _axes(figure, "update", "share of the full rate")
+    ends = []
+    looks = zip(curves.items(), (BLUE, ORANGE, GREEN, GREY, "#CC79A7"), ("-", "--", "-.", ":", "-"))
+    for (name, factors), colour, style in looks:
+        axes.plot(range(1, len(factors) + 1), factors, style, color=colour, lw=2)
+        ends.append((len(factors), factors[-1], name, colour))
+    axes.set_ylim(bottom=0)
+    _name_ends(axes, ends)
+    return figure

@@ -124,6 +124,32 @@ def critical_explorer(
     return _explorer(show, {"batch_size": ("batch size", sizes, sizes[len(sizes) // 2])})
 
 
+def warmup_explorer(results: Mapping[float, SweepResult], batch_size: int) -> Any:  # noqa: ANN401
+    """Return sliders over warmup and rate of a sweep: where the run lies, and what it measured."""
+    rates = next(iter(results.values())).learning_rates
+    shown = {f"{rate:.3g}": rate for rate in rates}
+
+    def show(warmup: float, rate: str) -> Shown:
+        result, column = results[warmup], rates.index(shown[rate])
+        loss = result.mean_loss(batch_size)[column].item()
+        start = result.held_out[batch_size][..., 0].nanmean().item()
+        ended = f"ended at <b>{loss:.3f}</b>" if loss < start else "was <b>lost</b>"
+        text = (
+            f"Batch {batch_size:,}, rate {rate}, warmup over {warmup} updates: the run {ended}. "
+            f"Its first update had a rate of {shown[rate] / max(1, warmup):.2g}."
+        )
+        chosen = (warmup, shown[rate])
+        return plots.loss_by_warmup(results, batch_size, chosen=chosen), text
+
+    return _explorer(
+        show,
+        {
+            "warmup": ("warmup", list(results), next(iter(results))),
+            "rate": ("learning rate", list(shown), list(shown)[len(shown) // 2]),
+        },
+    )
+
+
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 METHODS = {
     "full, AdamW in 16 bits": {},

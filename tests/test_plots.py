@@ -42,6 +42,7 @@ def swept(losses, rates=RATES, start=4.6):
     return made
 
 
+WARMED = {0: swept({4: [3.0, 2.0, math.nan]}), 8: swept({4: [3.1, 2.1, 2.5]})}
 FIT = CriticalBatch(size=8, low=6, high=10, min_steps=50)
 UPDATES = [FIT.steps(size) for size in SIZES]
 MIB, GIB = 2**20, 2**30
@@ -91,6 +92,8 @@ def drawn():
             slope=MIB,
         ),
         "bars": plots.memory_bars({"few": TWO_GIB, "many": TWO_GIB + TWO_GIB}, card=3),
+        "warmups": plots.loss_by_warmup(WARMED, 4, chosen=(8, 0.1)),
+        "factors": plots.rate_curves({"right": [0.5, 1, 1], "wrong": [1, 1, 0.5]}),
         "orders": plots.epoch_orders(orders),
     }
 
@@ -247,3 +250,13 @@ def test_bars_of_memory_are_in_gib_and_the_card_in_gb():
     assert [bar.get_width() for bar in axes.patches[:5]] == [1, 1, 0, 0, 0]
     assert axes.lines[0].get_xdata()[0] == pytest.approx(3e9 / 2**30)
     assert [text.get_text() for text in axes.texts] == ["2.0", "4.0", "card of 3 GB"]
+
+
+def test_warmups_share_a_picture_with_lost_runs_and_the_chosen_one_marked():
+    axes = drawn()["warmups"].axes[0]
+    lines = [list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) > 1]
+    assert lines == [[3.0, 2.0], pytest.approx([3.1, 2.1, 2.5])]
+    (cross,) = (line for line in axes.lines if line.get_marker() == "x")
+    assert cross.get_xdata()[0] == 1.0
+    (ring,) = (line for line in axes.lines if line.get_markersize() == 14)
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (0.1, pytest.approx(2.1))

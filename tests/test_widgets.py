@@ -8,7 +8,7 @@ import pytest
 
 from helpers import plots, widgets
 from helpers.plan import RunPlan
-from tests.test_plots import FIT, LANDSCAPE, UPDATES, swept
+from tests.test_plots import FIT, LANDSCAPE, UPDATES, WARMED, swept
 
 SIZES, NOISE, SPEED = (1, 4, 16, 64), (8.0, 4.0, 2.0, 1.0), (800.0, 2000.0, 5000.0, 8000.0)
 
@@ -148,4 +148,15 @@ def test_memory_explorer_says_what_fits():
     sliders["model"].value = "gpt2-124m"
     sliders["context"].value = 4096
     assert "at most the model's 1,024" in words.value
+    assert len(pictures(explorer)) == 1
+
+
+def test_warmup_explorer_gives_the_measured_loss_or_says_lost():
+    explorer = widgets.warmup_explorer(WARMED, 4)
+    sliders, words, _ = parts(explorer)
+    sliders["learning rate"].value = "1"
+    assert "<b>lost</b>" in words.value
+    sliders["warmup"].value = 8
+    assert "<b>2.500</b>" in words.value
+    assert "a rate of 0.12" in words.value  # 1 ÷ 8
     assert len(pictures(explorer)) == 1
