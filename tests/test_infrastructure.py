@@ -16,7 +16,7 @@ LAYERS = (
     {"_checks", "_progress"},
     {"plan", "schedule", "claims"},
     {"data", "model", "device", "exercises"},
-    {"train", "accumulate", "noise", "curvature", "memory"},
+    {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
     {"plots"},
     {"widgets"},
