@@ -55,7 +55,7 @@ def load_state(path: str | Path) -> dict[str, Any]:
         with safe_open(path, "pt") as stored:
             metadata = stored.metadata() or {}
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, IsADirectoryError) as error:
+    except SafetensorError as error:
         raise ValueError(
             f"path must lead to a checkpoint; {path} is none, or is cut off or damaged "
             f"({type(error).__name__}: {error})"
