@@ -11,8 +11,10 @@ from torch import nn
 
 from helpers.checkpoint import fingerprint, load_state, save_state
 from helpers.model import ModelConfig, SmallLM
+from helpers.parallel import launch
 from helpers.schedule import batch_ramp, lr_factors
 from helpers.train import train
+from tests.parallel_workers import stop_and_resume
 
 WINDOWS = torch.randint(11, (45, 9), generator=torch.Generator().manual_seed(0))
 CONFIG = ModelConfig(11, 8, 8, 1, 2)
@@ -205,7 +207,7 @@ def test_kill_during_a_save_leaves_the_checkpoint_before(tmp_path):
     assert done.stdout.strip() == "['state']", done.stderr
 
 
-class CrashError(Exception):
+class CrashError(RuntimeError):
     pass
 
 
@@ -280,6 +282,18 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
         found = outcome(again, run(again, path, resume=True, **how), path)
         for part, value in expected.items():
             assert same(found[part], value), (name, crash_at, part)
+
+
+def test_two_processes_resume_from_the_file_of_the_first(tmp_path, capsys):
+    ramp = batch_ramp(4, {3: 8})
+    how = {"batch_size": 2, "steps": 9, "lr": 0.01, "ramp": ramp, "eval_data": WINDOWS[:5]}
+    both = launch(stop_and_resume, Dropping, WINDOWS, str(tmp_path / "run"), how, backend="gloo")
+    for whole, resumed in both:
+        assert same(resumed, whole)
+    assert same(both[0], both[1])
+    # of 45 examples and one repeated: 3 × 4, 4 × 8 and the 2 that are left; then 8 again
+    assert both[0][0]["examples"] == [4, 8, 12, 20, 28, 36, 44, 46, 54]
+    assert capsys.readouterr().out.count("stopped") == 1  # only the first is heard
 
 
 def test_resuming_a_run_that_is_over_brings_it_back_and_makes_no_update(tmp_path):
