@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -31,6 +32,22 @@ def seed_everything(seed: int) -> None:
     """Seed Python and torch (every device); ``ValueError`` for a negative seed."""
     random.seed(whole("seed", seed, at_least=0))
     torch.manual_seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return where Python's and torch's random numbers stand, on the CPU and a CUDA ``device``."""
+    state = {"python": random.getstate(), "cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Go on with the random numbers that followed ``random_state`` on the same kind of device."""
+    random.setstate(state["python"])
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ in every figure. A limit or an ideal is a thin grey line with its name on it.
 
 import base64
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from helpers._checks import one_of
 from helpers.footprint import COLOURS, PARTS, Breakdown
 from helpers.noise import CriticalBatch, NoiseScale
 from helpers.plan import RunPlan
-from helpers.schedule import scale_lr
+from helpers.schedule import batch_ramp, scale_lr
 from helpers.sweep import Best, SweepResult
 from helpers.train import History
 
@@ -491,6 +492,53 @@ def run_timeline(plan: RunPlan, factors: Sequence[float]) -> Picture:
     axes.set_title(
         "dotted: an epoch ends; shaded: warmup", loc="left", color=GREY, fontsize="small"
     )
+    return figure
+
+
+def rate_and_batch(runs: Mapping[str, tuple[RunPlan, Sequence[float]]]) -> Picture:
+    """Draw learning rate and batch of named runs over their updates, and over what they read.
+
+    A run is its plan and the learning rate of each update. What is read are tokens where all plans
+    know theirs, and examples otherwise. Raises ``ValueError`` for a rate too many or too few.
+    """
+    in_tokens = all(plan.tokens is not None for plan, _ in runs.values())
+    read = "tokens" if in_tokens else "examples"
+    figure = Picture(
+        f"four panels: the learning rate above and the batch below, over updates at the left and "
+        f"over {read} at the right, for {', '.join(runs)}.",
+        width=8,
+        height=4.6,
+    )
+    panels = [
+        [
+            _axes(figure, x, y, rows_columns=(2, 2, 2 * row + column))
+            for column, x in enumerate(("updates", read), start=1)
+        ]
+        for row, y in enumerate(("learning rate", "batch (sequences)"))
+    ]
+    # Broken lines let those below show where runs agree.
+    looks = zip(itertools.cycle((BLUE, ORANGE, GREEN)), itertools.cycle(("-", "--", ":", "-.")))
+    for (name, (plan, rates)), (colour, style) in zip(runs.items(), looks):
+        if len(rates) != plan.total_steps:
+            raise ValueError(
+                f"runs must give each update a rate; got {len(rates)} rates for the "
+                f"{plan.total_steps} updates of {name!r}"
+            )
+        ramp = plan.ramp or batch_ramp(plan.effective_batch_size, {})
+        sizes = ramp.batch_sizes(plan.total_steps)
+        each = plan.tokens / plan.examples if in_tokens else 1
+        made = range(plan.total_steps + 1)
+        for column, edges in enumerate((made, [each * plan.examples_after(n) for n in made])):
+            for row, heights in enumerate((rates, sizes)):
+                panels[row][column].stairs(
+                    heights, edges, baseline=None, color=colour, ls=style, lw=1.8, label=name
+                )
+    for above, below in zip(*panels):
+        above.set_ylim(bottom=0)
+        below.set_yscale("log", base=2)
+        for axis in (above.xaxis, below.xaxis, below.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    panels[0][0].legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from helpers._checks import one_of, positive, whole
 from helpers._progress import progress
 from helpers.accumulate import NORMALIZE, MicroBatch, backward
+from helpers.checkpoint import RunKeeper, describe, path_and_interval
 from helpers.data import shuffled_batches
 from helpers.device import seed_everything
 from helpers.model import IGNORED, token_loss
@@ -263,6 +265,9 @@ def train(
     seed: int = 0,
     ramp: BatchRamp | None = None,
     grow: str = "accumulation",
+    checkpoint: str | Path | None = None,
+    save_every: int | None = None,
+    resume: bool = False,
 ) -> History:
     """Train ``model`` in place, on the device where it is, and return what happened.
 
@@ -297,12 +302,19 @@ def train(
         How: by "accumulation", so that memory stays that of the first micro-batch, or by
         "batch_size", so that an update keeps its number of micro-batches. Either way an update
         has the same examples.
+    checkpoint, save_every
+        The file that keeps the run, and the number of updates after which it is written anew;
+        after the last always. Of several devices the first one writes it.
+    resume
+        Go on from the checkpoint, as if the run had never stopped: bit for bit on the same
+        machine. Every other argument is the same as before.
 
     A loss that is no longer finite ends the run: see ``History.diverged_at``. Ctrl-C returns what
     there is.
 
     Raises ``ValueError`` or ``TypeError``, before any work, for an argument that cannot be meant
-    and for data in which an update would have no target.
+    and for data in which an update would have no target; also for a checkpoint that is damaged or
+    of another run, which it then names the difference from.
     """
     examples = Examples("data", data, model)
     held_out = None if eval_data is None else Examples("eval_data", eval_data, model)
@@ -318,6 +330,7 @@ def train(
         ramp=ramp,
     )
     _check_grow(grow, plan)
+    path, save_every = path_and_interval(checkpoint, save_every, resume, plan)
     factors = _factors(schedule, plan)
     positive("lr", lr)
     clip = math.inf if clip is None else positive("clip", clip)
@@ -328,18 +341,30 @@ def train(
     updater = build_optimizer(optimizer, [{"params": list(model.parameters())}], lr)
     updater.zero_grad()
     history = History(plan)
+    if path is not None:
+        options = {"lr": lr, "clip": clip, "normalize": normalize, "seed": seed, "grow": grow}
+        run = describe(plan, model, updater, examples, factors, **options)
+        keeper = RunKeeper(path, run, model, updater, history)
+    if resume:
+        keeper.resume()
 
     def measure_held_out() -> None:
         step = history.steps
         if held_out is not None and (step % eval_every == 0 or step == plan.total_steps):
             history.held_out[step] = held_out.mean_loss(model)
 
-    bar = progress(factors, "training", "updates")
+    def keep() -> None:
+        step = history.steps
+        if path is not None and rank == 0 and (step % save_every == 0 or step == plan.total_steps):
+            keeper.save()
+
+    bar = progress(factors[history.steps :], "training", "updates")
     was_training = model.training
     model.train()
     try:
-        measure_held_out()
-        for factor, update in zip(bar, draw_updates(plan, seed, rank)):
+        if history.steps == 0:
+            measure_held_out()
+        for factor, update in zip(bar, draw_updates(plan, seed, rank, made=history.steps)):
             started = time.perf_counter()
             for group in updater.param_groups:
                 group["lr"] = lr * factor
@@ -360,6 +385,7 @@ def train(
             drawn = devices * sum(map(len, update))
             history.add(loss, lr * factor, drawn, targets, time.perf_counter() - started)
             measure_held_out()
+            keep()
     except KeyboardInterrupt:
         history.interrupted = True
     finally:

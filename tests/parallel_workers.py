@@ -8,8 +8,10 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from helpers.parallel import replica
+from helpers.train import train
 
 
 def add_ranks(extra):
@@ -21,6 +23,26 @@ def add_ranks(extra):
 
 def several_runs(config, data, ways):
     return [replica(config, data, torch.float64, how) for how in ways]
+
+
+def stop_and_resume(make_model, data, path, how):
+    """Return the losses and weights of a run, and of one that stops in its 12th micro-batch."""
+    results = []
+    for crash_at in (None, 11):
+        model = DistributedDataParallel(make_model(crash_at=crash_at))
+        name = f"{path} {crash_at}"
+        if crash_at is not None:
+            try:
+                train(model, data, checkpoint=name, save_every=2, **how)
+            except RuntimeError as error:
+                print("stopped", error)
+            dist.barrier()  # the first may still be writing
+            model = DistributedDataParallel(make_model(seed=1))
+        resume = crash_at is not None
+        history = train(model, data, checkpoint=name, save_every=2, resume=resume, **how)
+        weights = [weight.detach() for weight in model.module.parameters()]
+        results.append({"loss": history.loss, "examples": history.examples, "weights": weights})
+    return results
 
 
 def abort_at_the_interpreters_end():

@@ -16,7 +16,7 @@ LAYERS = (
     {"_checks", "_progress"},
     {"plan", "schedule", "claims", "shapes", "footprint"},
     {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
-    {"train", "accumulate", "noise", "curvature", "memory"},
+    {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
     {"plots"},
     {"widgets"},

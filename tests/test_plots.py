@@ -12,7 +12,7 @@ from helpers import plots
 from helpers.footprint import PARTS, Breakdown
 from helpers.noise import CriticalBatch, NoiseScale
 from helpers.plan import RunPlan
-from helpers.schedule import lr_factors
+from helpers.schedule import batch_ramp, lr_factors
 from helpers.sweep import SweepResult
 from helpers.train import History
 
@@ -54,6 +54,12 @@ TWO_GIB = Breakdown({"update": {"parameters": GIB, "states": GIB}})
 LANDSCAPE = {4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, 3.0], 64: [3.6, 3.0, 9.0]}
 
 
+RAMPED = {
+    "constant": (RunPlan(16, 2, epochs=2, tokens=160), [0.1] * 16),
+    "ramp": (RunPlan(16, 2, epochs=2, tokens=160, ramp=batch_ramp(2, {4: 4, 8: 8})), [0.2] * 9),
+}
+
+
 def drawn():
     orders = [list(torch.arange(12).split(4)), list(torch.arange(12).flip(0).split(4))]
     plan = RunPlan(80, 8, epochs=3, warmup=0.1)
@@ -67,6 +73,7 @@ def drawn():
         "repeats": plots.repeats([1, 4, 64], [2.3, 2.2, 0.5], [2.3, 2.4, 6]),
         "named": plots.named_curves({"few": {0: 3, 9: 4}, "many": {0: 3, 9: 1}}, y="loss (nats)"),
         "timeline": plots.run_timeline(plan, lr_factors(30, 3, "cosine")),
+        "rate and batch": plots.rate_and_batch(RAMPED),
         "landscape": plots.rate_landscape(swept(LANDSCAPE)),
         "rules": plots.rate_landscape(swept(LANDSCAPE), chosen=64, reference=16),
         "best": plots.best_rate_against_batch(
@@ -260,3 +267,25 @@ def test_warmups_share_a_picture_with_lost_runs_and_the_chosen_one_marked():
     assert cross.get_xdata()[0] == 1.0
     (ring,) = (line for line in axes.lines if line.get_markersize() == 14)
     assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (0.1, pytest.approx(2.1))
+
+
+def test_rate_and_batch_end_with_their_updates_and_tokens():
+    # 4 updates of 2 and 2 of 4 are an epoch of 16; 2 more of 4, and the last of 8: 160 tokens each
+    axes = plots.rate_and_batch(RAMPED).axes
+    steps = [[patch.get_data() for patch in panel.patches] for panel in axes]
+    rate, rate_read, batch, batch_read = ([list(run.values) for run in panel] for panel in steps)
+    assert rate == rate_read == [[0.1] * 16, [0.2] * 9]
+    assert batch == batch_read == [[2] * 16, [2] * 4 + [4] * 4 + [8]]
+    assert list(steps[2][1].edges) == list(range(10))
+    ramp = [0, 20, 40, 60, 80, 120, 160, 200, 240, 320]
+    assert list(steps[3][0].edges) == list(range(0, 340, 20))
+    assert list(steps[3][1].edges) == ramp
+    assert [panel.get_xlabel() for panel in axes[2:]] == ["updates", "tokens"]
+
+
+def test_rate_and_batch_count_examples_where_tokens_are_not_known():
+    axes = plots.rate_and_batch({"plain": (RunPlan(9, 2), [0.1] * 5)}).axes
+    assert axes[3].get_xlabel() == "examples"
+    assert list(axes[3].patches[0].get_data().edges) == [0, 2, 4, 6, 8, 9]
+    with pytest.raises(ValueError, match="got 4 rates for the 5 updates of 'plain'"):
+        plots.rate_and_batch({"plain": (RunPlan(9, 2), [0.1] * 4)})
