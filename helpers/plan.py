@@ -437,17 +437,22 @@ class RunPlan:
                 f"and an update ends with it."
             )
 
+    @property
+    def _at_first(self) -> str:
+        return "" if self.ramp is None else " at first"
+
     def _rows(self) -> list[tuple[str, str]]:
         rows = [
             ("examples", f"{self.examples:,}"),
             (
                 "effective batch",
                 f"{self.effective_batch_size:,} = {self.batch_size:,} a device × "
-                f"{self.accumulation:,} accumulated × {_count(self.devices, 'device')}",
+                f"{self.accumulation:,} accumulated × {_count(self.devices, 'device')}"
+                f"{self._at_first}",
             ),
             ("batches an epoch, a device", f"{self.batches_per_epoch:,}"),
             ("last batch", _count(self.last_batch_size, "example")),
-            ("updates an epoch", f"{self.steps_per_epoch:,}"),
+            ("updates an epoch", f"{self.steps_per_epoch:,}{self._at_first}"),
             ("epochs", _mixed(self.epochs)),
             ("updates in all", f"{self.total_steps:,}"),
             ("warmup", _count(self.warmup_steps, "update")),
@@ -464,7 +469,8 @@ class RunPlan:
     def __repr__(self) -> str:
         text = (
             f"RunPlan: {_count(self.examples, 'example')} in batches of "
-            f"{self.effective_batch_size:,}, {_count(self.steps_per_epoch, 'update')} an epoch, "
+            f"{self.effective_batch_size:,}, {_count(self.steps_per_epoch, 'update')} an "
+            f"epoch{self._at_first}, "
             f"epochs: {_mixed(self.epochs)}, {_count(self.total_steps, 'update')} in all, "
             f"{self.warmup_steps:,} of warmup"
         )

@@ -102,6 +102,23 @@ def test_factors_are_theirs_one_update_earlier(total, warmup, decay):
     assert lr_factors(total, warmup, decay) == pytest.approx(expected)
 
 
+@given(warmup=st.integers(1, 20), stable=st.integers(0, 20), falling=st.integers(0, 20))
+@settings(max_examples=40, deadline=None)
+def test_trapezoid_is_theirs_one_update_earlier(warmup, stable, falling):
+    total = warmup + stable + falling
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
+    theirs = transformers.get_wsd_schedule(
+        optimizer,
+        num_warmup_steps=warmup,
+        num_decay_steps=falling + 1,
+        num_training_steps=total + 1,
+        decay_type="linear",
+    ).lr_lambdas[0]
+    expected = [theirs(update) for update in range(1, total + 1)]
+    ours = lr_factors(total, warmup, "trapezoid", decay_steps=falling)
+    assert ours == pytest.approx(expected)
+
+
 class ForTrainer(torch.nn.Module):
     """A SmallLM behind the interface that a Trainer wants."""
 

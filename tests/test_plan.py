@@ -420,8 +420,10 @@ def test_stages_of_a_ramp_by_hand():
     )
     assert plan.tokens_processed == 240_000
     assert plan.notes == ()
+    assert "100 updates an epoch at first, epochs: 3" in repr(plan)
     assert "batches 8 → 16 → 32" in repr(plan)
     table = plan._repr_html_()
+    assert ">100 at first<" in table
     assert ">stage 2, batch 16<" in table
     assert ">25 updates, 400 examples, 40,000 tokens<" in table
 
