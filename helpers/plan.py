@@ -6,8 +6,10 @@ once; with accumulation, several of them make one step. Nothing here imports tor
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import html
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,6 +60,13 @@ class UpdateSizes(Sequence[int]):
         if self.count <= 6:
             return repr(tuple(self))
         return f"({self.full}, {self.full}, ..., {self.full}, {self.last}) [{self.count:,} updates]"
+
+
+_FIGURES = (
+    *("examples", "batch_size", "accumulation", "devices", "effective_batch_size", "epochs"),
+    *("batches_per_epoch", "steps_per_epoch", "total_steps", "warmup_steps", "last_batch_size"),
+    *("examples_seen", "repeated_examples", "tokens_processed"),
+)
 
 
 class ResumePoint(NamedTuple):
@@ -478,6 +487,19 @@ class RunPlan:
             text += f", batches {' → '.join(f'{stage.batch_size:,}' for stage in self.stages)}"
         return "\n  ".join((text, *self.notes))
 
+    def table(self) -> str:
+        """Return all figures of the plan as lines of text, and its notes below them."""
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join((*(f"{name.ljust(width)}  {value}" for name, value in rows), *self.notes))
+
+    def as_dict(self) -> dict[str, int | float | None]:
+        """Return the figures of the plan by name, as JSON can hold them."""
+        return {
+            name: float(value) if isinstance(value, Fraction) else value
+            for name, value in ((name, getattr(self, name)) for name in _FIGURES)
+        }
+
     def _repr_html_(self) -> str:
         cells = "".join(
             f'<tr><th scope="row" style="text-align:left">{name}</th>'
@@ -486,6 +508,72 @@ class RunPlan:
         )
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return f"<table>{cells}</table>" + (f"<ul>{notes}</ul>" if notes else "")
+
+
+def accumulation_for(
+    global_batch: int, *, batch_size: int, devices: int = 1, tokens_per_example: int | None = None
+) -> int:
+    """Return the accumulation that makes an effective batch of exactly ``global_batch``.
+
+    It counts examples, or tokens if ``tokens_per_example`` is given.
+
+    Raises ``ValueError`` if no whole number of micro-batches makes it, with the nearest that can be
+    made and the sizes for a device that would fit.
+
+    >>> accumulation_for(256, batch_size=4, devices=8)
+    8
+    >>> accumulation_for(524_288, batch_size=4, tokens_per_example=2048)
+    64
+    """
+    each = 1 if tokens_per_example is None else whole("tokens_per_example", tokens_per_example)
+    unit = whole("batch_size", batch_size) * whole("devices", devices) * each
+    accumulation, rest = divmod(whole("global_batch", global_batch), unit)
+    if rest == 0:
+        return accumulation
+    totals = [unit * times for times in (accumulation, accumulation + 1) if times]
+    share, uneven = divmod(global_batch, devices * each)
+    sizes = [] if uneven else [size for size in range(1, batch_size + 1) if share % size == 0]
+    fitting = f"batch_size {', '.join(map(str, sizes[-5:]))}" if sizes else "no batch_size"
+    raise ValueError(
+        f"global_batch must be a multiple of batch_size × devices"
+        f"{'' if each == 1 else ' × tokens_per_example'} = {unit:,}; got {global_batch:,}. Nearest "
+        f"are {' and '.join(f'{total:,}' for total in totals)}; for {global_batch:,} {fitting} up "
+        f"to {batch_size} would do"
+    )
+
+
+def infer_effective_batch(examples: int, steps: int, epochs: float = 1) -> int:
+    """Return the smallest effective batch with which a run makes so many updates in all.
+
+    For reading a log: examples and updates are printed, and the accumulation is not. With few
+    updates some larger batches give as many.
+
+    Raises ``ValueError`` if no batch size does, with the two that come nearest: then the log counts
+    something else, such as micro-batches, or drops the last batch.
+
+    >>> infer_effective_batch(29_450, 1841)
+    16
+    """
+    whole("steps", steps)
+
+    def updates(size: int) -> int:
+        return RunPlan(examples, size, epochs=epochs).total_steps
+
+    low, high = 1, whole("examples", examples)
+    while low < high:  # a larger batch never makes more updates
+        middle = (low + high) // 2
+        if updates(middle) <= steps:
+            high = middle
+        else:
+            low = middle + 1
+    if updates(low) != steps:
+        near = [size for size in (low - 1, low) if size]
+        raise ValueError(
+            f"steps must be what some batch size gives for {examples:,} examples and "
+            f"epochs={epochs}; got {steps:,}, and "
+            + ", ".join(f"batch {size:,} gives {updates(size):,}" for size in near)
+        )
+    return low
 
 
 def _count(number: int, thing: str) -> str:
@@ -503,3 +591,38 @@ def _mixed(value: int | Fraction) -> str:
     if rest == 0:
         return f"{number:,}"
     return f"{number:,} {rest}" if number else str(rest)
+
+
+def _length(text: str) -> int | float:
+    """Read "15" as updates, and "0.05" or "5%" as a share."""
+    if text.endswith("%"):
+        return float(Fraction(text[:-1]) / 100)
+    return float(text) if "." in text else int(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the plan of a run: ``python -m helpers.plan --examples 810 --batch-size 8``."""
+    parser = argparse.ArgumentParser(prog="python -m helpers.plan", description=main.__doc__)
+    parser.add_argument("--examples", type=int, required=True)
+    parser.add_argument("--batch-size", type=int, required=True, help="on one device")
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--epochs", type=float)
+    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--drop-last", action="store_true")
+    parser.add_argument(
+        "--warmup", type=_length, default=0, help="updates, or a share as 0.05, 5%%"
+    )
+    parser.add_argument("--tokens", type=int, help="of all examples together")
+    parser.add_argument("--json", action="store_true")
+    given = vars(parser.parse_args(arguments))
+    as_json = given.pop("json")
+    try:
+        plan = RunPlan(**given)
+    except (ValueError, TypeError) as error:
+        parser.error(str(error))
+    print(json.dumps(plan.as_dict(), indent=2) if as_json else plan.table())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler
 
-from helpers.plan import RunPlan
+from helpers.plan import RunPlan, accumulation_for, infer_effective_batch, main
 from helpers.schedule import BatchRamp, batch_ramp
 
 # What each plan is, worked out by hand. Numbers are repository issues where readers met them.
@@ -480,3 +482,81 @@ def test_bad_step_is_named(step):
         plan.resume_point(step)
     with pytest.raises((ValueError, TypeError), match="step"):
         plan.examples_after(step)
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 4))
+def test_accumulation_makes_the_global_batch(accumulation, batch_size, devices):
+    total = RunPlan(10_000, batch_size, accumulation=accumulation, devices=devices)
+    found = accumulation_for(total.effective_batch_size, batch_size=batch_size, devices=devices)
+    assert found == accumulation
+
+
+def test_accumulation_in_tokens():
+    # nanochat 285
+    how = {"tokens_per_example": 2048}
+    assert accumulation_for(524_288, batch_size=32, devices=8, **how) == 1
+    assert accumulation_for(524_288, batch_size=4, **how) == 64
+
+
+def test_global_batch_that_cannot_be_made_is_refused_with_what_can():
+    # nanochat 532: one pass is 4 × 256 tokens, more than the 512 that are wanted
+    with pytest.raises(ValueError, match=r"= 1,024; got 512. Nearest are 1,024; .*batch_size 1, 2"):
+        accumulation_for(512, batch_size=4, tokens_per_example=256)
+    # 100 on 4 devices is 25 each: 8 does not divide it, and 1 and 5 do
+    with pytest.raises(ValueError, match=r"got 100. Nearest are 96 and 128; .*batch_size 1, 5 up"):
+        accumulation_for(100, batch_size=8, devices=4)
+    with pytest.raises(ValueError, match="no batch_size"):
+        accumulation_for(10, batch_size=8, devices=4)
+    # transformers 25956: an effective batch of 8 cannot be kept with 3
+    with pytest.raises(ValueError, match="Nearest are 6 and 9"):
+        accumulation_for(8, batch_size=3)
+    for bad in ({"batch_size": 0}, {"batch_size": 2, "devices": 0}, {"batch_size": 1.5}):
+        with pytest.raises((ValueError, TypeError), match="must be a whole number"):
+            accumulation_for(8, **bad)
+
+
+def test_effective_batch_from_a_log():
+    # ms-swift 808
+    assert infer_effective_batch(29_450, 1841) == 16
+    assert infer_effective_batch(100, 39, epochs=3) == 8
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([1, 2, 3, 0.5, 2.5]))
+def test_inferred_batch_is_the_smallest_of_all_that_fit(examples, batch_size, epochs):
+    steps = RunPlan(examples, batch_size, epochs=epochs).total_steps
+    fitting = [
+        size
+        for size in range(1, examples + 1)
+        if RunPlan(examples, size, epochs=epochs).total_steps == steps
+    ]
+    assert infer_effective_batch(examples, steps, epochs) == fitting[0]
+
+
+def test_log_that_contradicts_itself_is_refused_with_what_comes_near():
+    with pytest.raises(ValueError, match=r"got 40, and batch 7 gives 45, batch 8 gives 39"):
+        infer_effective_batch(100, 40, epochs=3)
+    with pytest.raises(ValueError, match=r"got 101, and batch 1 gives 100"):
+        infer_effective_batch(100, 101)
+
+
+def test_plan_on_the_command_line(capsys):
+    main(["--examples", "810", "--batch-size", "8", "--epochs", "3", "--warmup", "5%"])
+    table = capsys.readouterr().out
+    assert re.search(r"updates in all +306\n", table)
+    assert re.search(r"warmup +16 updates\n", table)  # 15.3 rounded up
+    assert "holds 2 of 8 examples" in table
+    main(["--examples", "100", "--batch-size", "8", "--max-steps", "20", "--warmup", "3", "--json"])
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["total_steps"], figures["warmup_steps"]) == (20, 3)
+    assert figures["epochs"] == pytest.approx(20 / 13)
+    assert figures["tokens_processed"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--epochs", "2", "--max-steps", "3"], "not both"), (["--warmup", "1.5"], "warmup")],
+)
+def test_command_line_says_what_is_wrong(capsys, words, said):
+    with pytest.raises(SystemExit):
+        main(["--examples", "100", "--batch-size", "8", *words])
+    assert said in capsys.readouterr().err
