@@ -1,6 +1,10 @@
 """A statement checked against what was measured."""
 
-from typing import Any
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 VERDICTS = ("holds", "holds when", "does not hold", "no effect at this scale")
 
@@ -40,6 +44,33 @@ def verdict(number: str, statement: str, finding: str, ok: Any, /, **measured: A
     if not _truth(ok):
         raise ClaimError(f"not borne out here: {number} {finding}{numbers}")
     print(f"{number} “{statement}”\n   {finding}{numbers}")
+
+
+class Verdict(NamedTuple):
+    """A popular statement, what was found, and the notebook that measured it."""
+
+    number: str
+    statement: str
+    finding: str
+    notebook: str
+
+
+_PRINTED = re.compile(r"^(P\d+) “(.*)”\n   (.*?)(?: \[.*\])?$", re.MULTILINE)
+
+
+def collect_verdicts(folder: str | Path) -> list[Verdict]:
+    """Return the verdicts that the notebooks of a folder printed when they last ran, by number."""
+    found = [verdict for path in sorted(Path(folder).glob("*.ipynb")) for verdict in _read(path)]
+    return sorted(found, key=lambda verdict: (int(verdict.number[1:]), verdict.notebook))
+
+
+def _read(path: Path) -> Iterator[Verdict]:
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        if cell["id"] == "verdicts":
+            for output in cell["outputs"]:
+                text = "".join(output.get("text", ()))
+                for number, statement, finding in _PRINTED.findall(text):
+                    yield Verdict(number, statement, finding, path.stem)
 
 
 def _truth(ok: Any) -> bool:  # noqa: ANN401

@@ -181,6 +181,54 @@ EXERCISES = {
             too_large="A GiB is larger than a GB, so there are fewer of them.",
         ),
     ),
+    "a warmup in examples": Exercise(
+        "Examples of the warmup = updates × batch size. Keep the product.",
+        _number(
+            500 * 256 / 1024,
+            too_small="The batch does not grow by that much.",
+            too_large="Each update now sees four times the examples.",
+        ),
+    ),
+    "a warmup that is too long": Exercise(
+        "Update k of a warmup of w has the share k ÷ w.",
+        _number(
+            60 / 80,
+            too_small="The last update is number 60.",
+            too_large="The run ends before the warmup does.",
+        ),
+    ),
+    "stepped per micro-batch": Exercise(
+        "Each update moves the schedule on by as many places as it has micro-batches.",
+        _number(
+            1000 / 8,
+            too_small="Divide once.",
+            too_large="An update has eight micro-batches, and each moves the schedule on.",
+        ),
+    ),
+    "accumulation for 512": Exercise(
+        "All cards together take 8 × 4 sequences at once.",
+        _number(
+            512 / (8 * 4),
+            too_small="The product would stay below 512.",
+            too_large="Did you count all four cards?",
+        ),
+    ),
+    "a batch from a log": Exercise(
+        "First the updates of one epoch.",
+        _number(
+            12_000 / (1125 / 3),
+            too_small="The updates are those of all three epochs.",
+            too_large="Every epoch passes over all examples once, and no more.",
+        ),
+    ),
+    "minutes of a run": Exercise(
+        "Updates × seconds, and a fifth more. Then minutes.",
+        _number(
+            75 * 1.5 * 1.2 / 60,
+            too_small="Is the fifth added?",
+            too_large="A minute has 60 seconds.",
+        ),
+    ),
     "the say on a device": Exercise(
         "In a mean over n targets each has the weight 1/n. Both means then weigh the same.",
         _number(

@@ -1,10 +1,11 @@
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from helpers.claims import ClaimError, claim, verdict
+from helpers.claims import ClaimError, Verdict, claim, collect_verdicts, verdict
 
 
 def test_claim_prints_the_statement_and_its_numbers(capsys):
@@ -53,3 +54,19 @@ def test_verdict_that_is_not_measured_raises():
 def test_verdict_is_one_of_four(finding):
     with pytest.raises(ValueError, match="finding must begin with"):
         verdict("P2", "Bigger is steadier.", finding, True)
+
+
+def test_verdicts_are_collected_from_what_notebooks_printed(tmp_path, capsys):
+    verdict("P10", "Big is “fast”.", "holds when it is; not else", True, ratio=2.5)
+    verdict("P2", "Small is slow.", "does not hold", True)
+    printed = capsys.readouterr().out
+    cells = [
+        {"id": "first", "outputs": [{"text": ["P3 “No verdict cell.”\n", "   holds\n"]}]},
+        {"id": "verdicts", "outputs": [{"text": printed.splitlines(keepends=True)}]},
+    ]
+    (tmp_path / "01_a.ipynb").write_text(json.dumps({"cells": cells}), "utf-8")
+    assert collect_verdicts(tmp_path) == [
+        Verdict("P2", "Small is slow.", "does not hold", "01_a"),
+        Verdict("P10", "Big is “fast”.", "holds when it is; not else", "01_a"),
+    ]
+    assert collect_verdicts(tmp_path / "none") == []

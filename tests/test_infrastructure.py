@@ -14,7 +14,7 @@ MODULES = {path.stem: path for path in (ROOT / "helpers").glob("*.py") if path.s
 # An arrow points from a module to those that may import it, and never back.
 LAYERS = (
     {"_checks", "_progress"},
-    {"plan", "schedule", "claims", "shapes", "footprint"},
+    {"plan", "schedule", "settings", "claims", "shapes", "footprint"},
     {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
     {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
@@ -50,10 +50,10 @@ def test_imports_go_one_way(name):
     assert imports_of_ours(MODULES[name]) <= allowed
 
 
-@pytest.mark.parametrize("name", ["plan", "schedule", "_checks", "shapes", "footprint"])
+@pytest.mark.parametrize("name", ["plan", "schedule", "settings", "_checks", "shapes", "footprint"])
 def test_arithmetic_needs_no_torch(name):
     assert not {found for found in imports(MODULES[name]) if found.split(".")[0] == "torch"}
-    assert imports_of_ours(MODULES[name]) <= {"_checks", "schedule", "shapes"}
+    assert imports_of_ours(MODULES[name]) <= {"_checks", "plan", "schedule", "shapes"}
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("_")])

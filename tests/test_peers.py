@@ -17,6 +17,7 @@ from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
+from helpers.settings import settings_for
 from helpers.shapes import SHAPES
 from helpers.train import train
 
@@ -258,3 +259,26 @@ def test_weights_weigh_what_accelerate_says():
     total, _ = accelerate.utils.calculate_maximum_sizes(model)
     ours = memory.estimate("llama3-8b", batch_size=1, context=1, precision="float32").parameters
     assert total - ours == 2 * 64 * 4  # they count the speeds of the rotary positions, twice
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        RunPlan(810, 4, accumulation=2, epochs=3, warmup=0.07),
+        RunPlan(810, 8, max_steps=39, warmup=5, drop_last=True),
+        RunPlan(100, 8, epochs=1.5, warmup=1),
+    ],
+)
+def test_settings_for_transformers_carry_out_the_plan(plan, tmp_path):
+    made = settings_for("transformers", plan, lr=1e-4)
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **made)
+    counts = trainer_counts(
+        plan.examples,
+        arguments.per_device_train_batch_size,
+        arguments.gradient_accumulation_steps,
+        arguments.dataloader_drop_last,
+        arguments.num_train_epochs,
+        arguments.max_steps,
+    )
+    assert counts == (plan.steps_per_epoch, plan.total_steps)
+    assert arguments.get_warmup_steps(plan.total_steps) == plan.warmup_steps

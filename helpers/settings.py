@@ -1,0 +1,104 @@
+"""A plan in the words of other tools, and what they count differently. No torch here."""
+
+from typing import Any
+
+from helpers._checks import one_of, positive
+from helpers.plan import RunPlan
+from helpers.schedule import DECAYS
+
+TOOLS = ("transformers", "axolotl", "torchtune")
+# Transformers' names; its cosine and straight line are those of ``lr_factors``, one update later.
+SCHEDULERS = {
+    "constant": "constant_with_warmup",
+    "linear": "linear",
+    "cosine": "cosine",
+}
+
+
+def settings_for(tool: str, plan: RunPlan, *, lr: float, decay: str = "cosine") -> dict[str, Any]:
+    """Return the settings of a tool that carry out a plan, by the tool's own names.
+
+    "transformers" are arguments of ``TrainingArguments``; "axolotl" and "torchtune" are entries of
+    their YAML files, with a dot where one is inside another. The number of devices is none of them:
+    it comes from the launcher. The warmup is given in updates, because tools round a share in
+    different ways.
+
+    Raises ``ValueError`` for another tool, a decay that the tool does not have, a plan with a ramp,
+    and for torchtune a plan that it would count differently: see ``differences``.
+    """
+    one_of("tool", tool, TOOLS)
+    one_of("decay", decay, [name for name in DECAYS if name in SCHEDULERS])
+    positive("lr", lr)
+    if plan.ramp is not None:
+        raise ValueError("plan must be without a ramp: none of the tools has one")
+    make = {"transformers": _transformers, "axolotl": _axolotl, "torchtune": _torchtune}[tool]
+    return make(plan, lr, decay)
+
+
+def _length(plan: RunPlan, epochs: str, steps: str) -> dict[str, Any]:
+    if plan.max_steps is not None:
+        return {steps: plan.max_steps}
+    whole_epochs = plan.epochs if isinstance(plan.epochs, int) else float(plan.epochs)
+    return {epochs: whole_epochs}
+
+
+def _transformers(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
+    return {
+        "per_device_train_batch_size": plan.batch_size,
+        "gradient_accumulation_steps": plan.accumulation,
+        **_length(plan, "num_train_epochs", "max_steps"),
+        "learning_rate": lr,
+        "lr_scheduler_type": SCHEDULERS[decay],
+        "warmup_steps": plan.warmup_steps,
+        "dataloader_drop_last": plan.drop_last,
+    }
+
+
+def _axolotl(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
+    return {
+        "micro_batch_size": plan.batch_size,
+        "gradient_accumulation_steps": plan.accumulation,
+        **_length(plan, "num_epochs", "max_steps"),
+        "learning_rate": lr,
+        "lr_scheduler": SCHEDULERS[decay],
+        "warmup_steps": plan.warmup_steps,
+    }
+
+
+def _torchtune(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
+    if decay != "cosine":
+        raise ValueError(f"decay must be 'cosine' for torchtune, its usual one; got {decay!r}")
+    reasons = [note for note in differences(plan)["torchtune"] if note.startswith("It makes")]
+    if reasons:
+        raise ValueError(f"plan must be one that torchtune counts alike: {' '.join(reasons)}")
+    return {
+        "batch_size": plan.batch_size,
+        "gradient_accumulation_steps": plan.accumulation,
+        "epochs": plan.epochs,
+        "optimizer.lr": lr,
+        "lr_scheduler.num_warmup_steps": plan.warmup_steps,
+    }
+
+
+def differences(plan: RunPlan) -> dict[str, list[str]]:
+    """Return in words what each tool counts differently in this plan.
+
+    Transformers rounds updates an epoch up and repeats examples so that devices have as many, as
+    here, and starts its warmup at a rate of zero. torchtune leaves out the last batch and the last
+    window that are not full.
+    """
+    notes: dict[str, list[str]] = {tool: [] for tool in TOOLS}
+    if plan.warmup_steps:
+        start = "The first update has a rate of zero, so the warmup is one update later."
+        notes["transformers"].append(start)
+        notes["axolotl"].append(start)
+    if not isinstance(plan.epochs, int) or plan.max_steps is not None:
+        notes["torchtune"].append("It makes whole epochs only.")
+    share = -(-plan.examples // plan.devices)
+    full = share // plan.batch_size // plan.accumulation
+    if full < plan.steps_per_epoch:
+        notes["torchtune"].append(
+            f"It makes {full:,} updates an epoch and not {plan.steps_per_epoch:,}: what does not "
+            f"fill a batch and a window is left out."
+        )
+    return notes

@@ -1,0 +1,69 @@
+import pytest
+
+from helpers.plan import RunPlan
+from helpers.schedule import batch_ramp
+from helpers.settings import TOOLS, differences, settings_for
+
+PLAN = RunPlan(800, 4, accumulation=2, epochs=3, warmup=0.05)
+
+
+def test_each_tool_gets_its_own_names():
+    assert settings_for("transformers", PLAN, lr=1e-4) == {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_train_epochs": 3,
+        "learning_rate": 1e-4,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 15,
+        "dataloader_drop_last": False,
+    }
+    assert settings_for("axolotl", PLAN, lr=1e-4, decay="linear") == {
+        "micro_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_epochs": 3,
+        "learning_rate": 1e-4,
+        "lr_scheduler": "linear",
+        "warmup_steps": 15,
+    }
+    assert settings_for("torchtune", PLAN, lr=1e-4) == {
+        "batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "epochs": 3,
+        "optimizer.lr": 1e-4,
+        "lr_scheduler.num_warmup_steps": 15,
+    }
+
+
+def test_a_number_of_updates_takes_the_place_of_epochs():
+    settings = settings_for("transformers", RunPlan(800, 8, max_steps=39), lr=1e-4)
+    assert settings["max_steps"] == 39
+    assert "num_train_epochs" not in settings
+    assert settings_for("axolotl", RunPlan(800, 8, epochs=1.5), lr=1.0)["num_epochs"] == 1.5
+
+
+def test_what_a_tool_leaves_out_is_said():
+    # 810 examples by 4: 202 full batches and a rest of 2; windows of 2: 101 full ones
+    notes = differences(RunPlan(810, 4, accumulation=2))["torchtune"]
+    assert notes == [
+        "It makes 101 updates an epoch and not 102: what does not fill a batch and a window is "
+        "left out."
+    ]
+    assert differences(RunPlan(800, 8)) == {tool: [] for tool in TOOLS}
+    assert "rate of zero" in differences(PLAN)["transformers"][0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "plan", "how", "words"),
+    [
+        ("trl", PLAN, {"lr": 1.0}, "tool must be one of"),
+        ("transformers", PLAN, {"lr": 0}, "lr must be above zero"),
+        ("transformers", PLAN, {"lr": 1.0, "decay": "trapezoid"}, "decay must be one of"),
+        ("torchtune", PLAN, {"lr": 1.0, "decay": "linear"}, "decay must be 'cosine'"),
+        ("torchtune", RunPlan(810, 8), {"lr": 1.0}, "101 updates an epoch and not 102"),
+        ("torchtune", RunPlan(800, 8, epochs=0.5), {"lr": 1.0}, "whole epochs"),
+        ("axolotl", RunPlan(80, 8, ramp=batch_ramp(8, [2])), {"lr": 1.0}, "without a ramp"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(tool, plan, how, words):
+    with pytest.raises(ValueError, match=words):
+        settings_for(tool, plan, **how)
