@@ -534,6 +534,8 @@ def rate_and_batch(runs: Mapping[str, tuple[RunPlan, Sequence[float]]]) -> Pictu
                     heights, edges, baseline=None, color=colour, ls=style, lw=1.8, label=name
                 )
     for above, below in zip(*panels):
+        for axes in (above, below):
+            axes.xaxis.set_major_locator(MaxNLocator(4))
         above.set_ylim(bottom=0)
         below.set_yscale("log", base=2)
         for axis in (above.xaxis, below.xaxis, below.yaxis):
