@@ -86,6 +86,8 @@ def problems_of_code(notebook):
         lines = [line for line in cell.source.splitlines() if line.strip()]
         if len(lines) > 24 and cell.id not in ("set-up", "imports", "verdicts"):
             yield f"{cell.id}: {len(lines)} lines are too many to read"
+        if "widgets." in cell.source and "import" not in cell.source and not ignored(cell):
+            yield f"{cell.id}: a widget, which is another one in each run; tag it {IGNORED}"
         measured = ignored(cell) or "plots." in cell.source
         if measured and "widgets." not in cell.source and cell.id != "still-plan":
             following = cells[position : position + 4]
@@ -199,6 +201,10 @@ def widget_state(notebook):
     notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {}}
 
 
+def widget_without_tag(notebook):
+    cell_named(notebook, "widget").metadata = nbformat.from_dict({})
+
+
 def no_alt(notebook):
     for output in cell_named(notebook, "noise").outputs:
         output.metadata = nbformat.from_dict({})
@@ -210,7 +216,7 @@ def no_recap(notebook):
 
 BREAKS = (
     strip, strip_one, never_run, swap, semicolon, reason_behind_marker, no_claim, ignore_all,
-    progress_bar, other_kernel, widget_state, no_alt, no_recap,
+    progress_bar, other_kernel, widget_state, widget_without_tag, no_alt, no_recap,
 )  # fmt: skip
 
 
