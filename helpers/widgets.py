@@ -151,12 +151,12 @@ def warmup_explorer(results: Mapping[float, SweepResult], batch_size: int) -> An
 
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-METHODS = {
-    "full, AdamW in 16 bits": {},
-    "full, mixed precision": {"precision": "mixed"},
-    "full, 8-bit AdamW": {"optimizer": "adamw-8bit"},
-    "adapters, base in 16 bits": {"trainable": "lora", "rank": 16},
-    "adapters, base in 4 bits": {"trainable": "lora", "rank": 16, "base_bits": 4},
+METHODS = {  # names short enough for the slider
+    "16-bit AdamW": {},
+    "mixed AdamW": {"precision": "mixed"},
+    "8-bit AdamW": {"optimizer": "adamw-8bit"},
+    "adapters": {"trainable": "lora", "rank": 16},
+    "4-bit base": {"trainable": "lora", "rank": 16, "base_bits": 4},
 }
 
 
@@ -184,7 +184,7 @@ def memory_explorer(cards: Sequence[float] = (16, 24, 40, 80, 141)) -> Any:  # n
             "method": ("method", list(METHODS), next(iter(METHODS))),
             "batch_size": ("batch size", list(BATCHES), 4),
             "context": ("context", [512, 1024, 2048, 4096], 1024),
-            "checkpointing": ("checkpointing", [False, True], False),
+            "checkpointing": ("checkpoints", [False, True], False),
             "card": ("card (GB)", list(cards), 80),
         },
     )

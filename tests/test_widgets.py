@@ -141,8 +141,8 @@ def test_memory_explorer_says_what_fits():
     assert (
         "<b>none</b> fits" in words.value
     )  # the weights of 7 B alone are 12.5 GiB, and 8 a number
-    sliders["method"].value = "adapters, base in 4 bits"
-    sliders["checkpointing"].value = True
+    sliders["method"].value = "4-bit base"
+    sliders["checkpoints"].value = True
     assert "largest that fits" in words.value
     assert bytes(image.value) != before
     sliders["model"].value = "gpt2-124m"
