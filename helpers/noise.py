@@ -14,7 +14,7 @@ from helpers._checks import positive, whole
 from helpers.accumulate import MicroBatch, gradients
 from helpers.model import IGNORED, token_loss
 
-GROUP = 16  # examples that are left out together, to see how far an estimate moves
+GROUP = 32  # examples that are left out together, to see how far an estimate moves
 LEAST_GROUPS = 8
 CHUNK = 64  # examples whose gradients are there at the same time
 TWO_SIGMA = 2.0
