@@ -1,9 +1,12 @@
 """Every interactive figure: sliders above a picture that is drawn again at each move.
 
-The picture is an image widget whose bytes change. So there is exactly one, in ipywidgets 7 and 8,
-and nothing is left in the output area. Without ipywidgets a reader gets the still figure.
+The picture is one element of HTML whose bytes change. So there is exactly one, in ipywidgets 7 and
+8, nothing is left in the output area, and it has an alternative text, which ``ipywidgets.Image``
+cannot have. Without ipywidgets a reader gets the still figure.
 """
 
+import base64
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -216,10 +219,16 @@ def _explorer(
     show: Callable[..., Shown], controls: Mapping[str, tuple[str, list[Any], Any]]
 ) -> Any:  # noqa: ANN401
     """Join sliders, each a (label, options, first value), to what ``show`` makes of them."""
-    show = lru_cache(maxsize=64)(show)
-    picture, text = show(**{name: first for name, (_, _, first) in controls.items()})
+    at_start = {name: first for name, (_, _, first) in controls.items()}
     if ipywidgets is None:
-        return picture
+        return show(**at_start)[0]
+
+    # The bytes are kept, and not the figure: a second drawing of a figure is a little different.
+    @lru_cache(maxsize=64)
+    def drawn(**chosen: Any) -> tuple[str, str]:  # noqa: ANN401
+        picture, text = show(**chosen)
+        return _element(picture), text
+
     sliders = {
         name: ipywidgets.SelectionSlider(
             options=options,
@@ -229,19 +238,26 @@ def _explorer(
         )
         for name, (label, options, first) in controls.items()
     }
-    image = ipywidgets.Image(
-        value=picture.png(), format="png", layout={"align_self": "flex-start", "max_width": "100%"}
-    )
-    words = ipywidgets.HTML(value=text)
+    element, text = drawn(**at_start)
+    image, words = ipywidgets.HTML(value=element), ipywidgets.HTML(value=text)
 
     def redraw(_: object) -> None:
         try:
-            picture, words.value = show(**{name: slider.value for name, slider in sliders.items()})
+            image.value, words.value = drawn(
+                **{name: slider.value for name, slider in sliders.items()}
+            )
         except ValueError as error:
             words.value = f"<b>No such run:</b> {error}"
-        else:
-            image.value = picture.png()
 
     for slider in sliders.values():
         slider.observe(redraw, names="value")
     return ipywidgets.VBox([*sliders.values(), words, image])
+
+
+def _element(picture: plots.Picture) -> str:
+    """Return the picture as an element of HTML that holds its own bytes."""
+    png = base64.b64encode(picture.png()).decode("ascii")
+    return (
+        f'<img src="data:image/png;base64,{png}" alt="{html.escape(picture.alt)}" '
+        'style="max-width: 100%">'
+    )

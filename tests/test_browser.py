@@ -1,0 +1,237 @@
+"""A reader's way in: JupyterLab in a real Chromium, "Run all", and sliders moved by key and mouse.
+
+It needs Chromium on the path. Where ``BROWSER=required`` is set, as in the continuous checks,
+a missing one is a failure.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+ROOT = Path(__file__).parent.parent
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+SCREENSHOTS = ROOT / "build" / "screenshots"
+TRACKER = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
+MINUTES_3 = 180_000  # in milliseconds, of one notebook
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if CHROMIUM is None:
+        if os.environ.get("BROWSER") == "required":
+            pytest.fail(f"BROWSER=required, and none of {', '.join(NAMES)} is on the path")
+        pytest.skip("no Chromium on the path")
+    # As root, in a container, Chromium has no sandbox of its own.
+    flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """JupyterLab over copies of the notebooks without outputs; its address."""
+    home = tmp_path_factory.mktemp("lab")
+    notebooks = home / "notebooks"
+    notebooks.mkdir()
+    for path in PATHS:
+        nbformat.write(without_outputs(path), notebooks / path.name)
+    # All cells stay in the page, so that the test can look at each of them.
+    settings = home / "settings" / TRACKER
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"windowingMode": "none"}')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = (
+        *(sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser"),
+        *(f"--port={port}", "--IdentityProvider.token=", f"--notebook-dir={notebooks}"),
+    )
+    environment = os.environ | {
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+    }
+    log = (home / "log").open("w")
+    server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}/lab"
+    try:
+        wait_for(address, server)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def without_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return notebook
+
+
+def wait_for(address, server):
+    for _ in range(120):
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(address):
+                return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(f"JupyterLab does not answer at {address}")
+
+
+def run_all(chromium, lab, path):
+    """Open a notebook, choose Run, Run All Cells, and return the page when the kernel is done."""
+    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
+    page.goto(f"{lab}/workspaces/{path.stem}/tree/{path.name}?reset", timeout=60_000)
+    wait_until_idle(page)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator("[data-command='runmenu:run-all'] .lm-Menu-itemLabel").click()
+    last = page.locator(".jp-CodeCell .jp-InputPrompt").last
+    sync_api.expect(last).not_to_have_text("[ ]:", timeout=60_000)
+    waiting = page.locator(".jp-InputPrompt", has_text="[*]")
+    sync_api.expect(waiting).to_have_count(0, timeout=MINUTES_3)
+    return page
+
+
+def wait_until_idle(page):
+    """Wait until the status bar says that there is a kernel, and that it has nothing to do."""
+    page.get_by_text("| Idle").wait_for(timeout=60_000)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_run_all_and_every_widget(chromium, lab, path):
+    page = run_all(chromium, lab, path)
+    assert page.locator("[data-mime-type='application/vnd.jupyter.error']").all_inner_texts() == []
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").all_inner_texts() == []
+    prompts = page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
+    assert prompts == [f"[{number}]:" for number in range(1, len(prompts) + 1)]
+    outputs = page.locator(".jp-OutputArea-output", has=page.locator(".widget-slider"))
+    assert outputs.count() == len(widget_cells(path)) > 0
+    for number, output in enumerate(outputs.all(), start=1):
+        output.scroll_into_view_if_needed()
+        move_every_slider(page, output)
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        output.screenshot(path=SCREENSHOTS / f"{path.stem}-{number}.png")
+        assert violations(page, ".widget-vbox") == []
+    page.close()
+
+
+def widget_cells(path):
+    cells = nbformat.read(path, as_version=4).cells
+    return [cell for cell in cells if re.search(r"^widgets\.", cell.source, re.MULTILINE)]
+
+
+def move_every_slider(page, output):
+    """Each slider by key and by mouse: one figure always, and the same one for the same place."""
+    changed = []
+    for slider in output.locator(".widget-slider").all():
+        handle, readout = slider.locator(".noUi-handle"), slider.locator(".widget-readout")
+        at_start = readout.inner_text()
+        handle.focus()
+        page.keyboard.press("Home")
+        first = settled(output)
+        page.keyboard.press("End")
+        last = settled(output, after=first)
+        assert (first.pictures, last.pictures) == (1, 1)
+        changed.append(last != first)
+        box = slider.locator(".noUi-target").bounding_box()
+        page.mouse.click(box["x"] + 1, box["y"] + box["height"] / 2)
+        assert settled(output, after=last) == first
+        walk_to(page, slider, at_start)
+    # One may make no difference at the place of the others: nothing to drop from 800 ÷ 8.
+    assert sum(changed) >= 0.6 * len(changed) > 0
+
+
+class Seen(NamedTuple):
+    """What a reader sees of a widget, apart from its sliders."""
+
+    pictures: int
+    picture: str
+    words: str
+
+
+def settled(output, after=None):
+    """Return what is seen once it has changed and then stays for a moment."""
+    before, deadline = None, time.monotonic() + 8
+    while time.monotonic() < deadline:
+        time.sleep(0.3)
+        wait_until_idle(output.page)
+        images, words = output.locator("img"), output.locator(".widget-html-content")
+        now = Seen(images.count(), content(images.last), words.first.inner_text())
+        if now == before and now != after:
+            break
+        before = now
+    return before
+
+
+def content(image):
+    """Return the bytes of a picture, since each move gives it another address."""
+    return image.evaluate(
+        "async image => { const bytes = await (await fetch(image.src)).arrayBuffer();"
+        " return Array.from(new Uint8Array(bytes)).join() }"
+    )
+
+
+def violations(page, selector):
+    """Return what axe finds in one part of the page, in a line each."""
+    # ipywidgets gives the handle of a slider no name of its own; the label stands beside it.
+    rules = {"aria-input-field-name": {"enabled": False}}
+    found = axe.Axe().run(page, context={"include": [[selector]]}, options={"rules": rules})
+    return [
+        f"{rule['id']}: {node['html'][:120]}"
+        for rule in found.response["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+def test_planner_shows_the_numbers_of_the_plan(chromium, lab):
+    """810 examples in batches of 8: 102 updates, and 101 if the last batch is dropped."""
+    path = next(path for path in PATHS if path.stem.startswith("02"))
+    page = run_all(chromium, lab, path)
+    output = page.locator(".jp-OutputArea-output", has=page.locator(".widget-slider")).first
+    output.scroll_into_view_if_needed()
+    choose(page, output, "examples", "810")
+    choose(page, output, "epochs", "1")
+    choose(page, output, "batch size", "8")
+    words = output.locator(".widget-html-content").first
+    sync_api.expect(words).to_contain_text("102")
+    choose(page, output, "drop last", "True")
+    sync_api.expect(words).to_contain_text("101")
+    page.close()
+
+
+def choose(page, output, label, value):
+    walk_to(page, output.locator(".widget-slider", has_text=label).first, value)
+
+
+def walk_to(page, slider, value):
+    """Walk with the arrow keys until the readout of a slider shows the value."""
+    slider.locator(".noUi-handle").focus()
+    page.keyboard.press("Home")
+    for _ in range(40):
+        if slider.locator(".widget-readout").inner_text() == value:
+            return
+        page.keyboard.press("ArrowRight")
+        time.sleep(0.2)
+    pytest.fail(f"the slider never shows {value!r}")
