@@ -1,6 +1,8 @@
 # make lab        open the notebooks in JupyterLab
-# make test       helper tests, lint, and strict nbval on every notebook
+# make test       lint, helper tests, strict nbval on every notebook, and a browser where there is one
 # make notebooks  run every notebook in place and store its outputs
+# make student    notebooks to hand out: without solutions, and marked for nbgrader
+# make book       the notebooks as a site, in build/book
 # make bench      speed, as ratios inside one run
 # make gpu-check  what only a GPU can tell, as JSON
 # make lint       ruff over code and notebooks, and the workflow files
@@ -16,7 +18,7 @@ endif
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: lab test notebooks bench gpu-check lint clean install
+.PHONY: lab test notebooks student book bench gpu-check lint clean install
 .DEFAULT_GOAL := lab
 
 # A stamp for each set of packages: make installs again only when a list of dependencies changed.
@@ -43,12 +45,19 @@ lint: $(VENV)/.test
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not browser"
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
+	$(BIN)/python -m pytest -m browser
 
 notebooks: export TQDM_DISABLE = 1
 notebooks: $(VENV)/.test
 	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
+
+student: $(VENV)/.test
+	$(BIN)/python -m course.hand_out --to build
+
+book: $(VENV)/.test
+	$(BIN)/python -m sphinx --quiet --jobs auto --fail-on-warning --keep-going --conf-dir book . build/book
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

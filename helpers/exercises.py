@@ -387,6 +387,13 @@ def check(name: str, answer: object) -> None:
     print(assess(name, answer)[1])
 
 
+def require(name: str, answer: object) -> None:
+    """Raise ``AssertionError`` that says what is off unless ``answer`` is right; for grading."""
+    right, message = assess(name, answer)
+    if not right:
+        raise AssertionError(message)
+
+
 def hint(name: str) -> None:
     """Print a hint for an exercise; ``ValueError`` for a name that is none."""
     print(EXERCISES[one_of("name", name, EXERCISES)].hint)

@@ -1,0 +1,1 @@
+"""What a teacher runs: ``python -m course.hand_out``."""

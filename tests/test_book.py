@@ -1,0 +1,79 @@
+"""The site: built without a warning, with figures, alternative texts, and links that lead there."""
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import nbformat
+import pytest
+
+pytest.importorskip("myst_nb")
+pytest.importorskip("furo")
+
+ROOT = Path(__file__).parent.parent
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+OUTSIDE = ("https://", "http://", "mailto:", "data:", "javascript:")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """The folder of the site, built as ``make book`` does."""
+    folder = tmp_path_factory.mktemp("book") / "book"
+    command = [
+        *(sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"),
+        *("--conf-dir", "book", ".", str(folder)),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def page(book, name):
+    return (book / name).read_text("utf-8")
+
+
+def pictures(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                yield output.metadata["image/png"]["alt"]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_notebook_has_its_figures_folds_and_way_into_colab(path, book):
+    text = page(book, f"notebooks/{path.stem}.html")
+    shown = re.findall(r'<img alt="([^"]*)"[^>]*src="\.\./_images/', text)
+    assert [html.unescape(alt) for alt in shown] == list(pictures(path))
+    assert text.count("<summary>Your guess first, then open</summary>") >= 3
+    assert re.search(rf'href="https://colab[^"]+/notebooks/{path.name}"', text)
+    for fold in re.findall(r"<details>.*?</details>", text, re.DOTALL):
+        assert "```" not in fold  # what is in a fold is Markdown too
+
+
+def test_every_link_inside_the_site_leads_somewhere(book):
+    pages = {path: path.read_text("utf-8") for path in book.rglob("*.html")}
+    assert len(pages) >= len(PATHS) + 5
+    for path, text in pages.items():
+        for link in re.findall(r'(?:href|src)="([^"]+)"', text):
+            if link.startswith(OUTSIDE):
+                continue
+            place, _, anchor = unquote(html.unescape(link)).partition("#")
+            target = (path.parent / place.partition("?")[0]).resolve() if place else path
+            assert target.exists(), (path.name, link)
+            if anchor and target in pages:
+                assert f'id="{anchor}"' in pages[target], (path.name, link)
+
+
+def test_words_can_be_searched_for(book):
+    index = page(book, "searchindex.js")
+    for word in ("accumul", "sharp", "epoch"):
+        assert f"{word}" in index
+    assert all(f'"notebooks/{path.stem}"' in index for path in PATHS)
+
+
+def test_the_first_page_is_the_readme(book):
+    assert 'url=README.html"' in page(book, "index.html")
+    assert "<h1>Batch notebooks" in page(book, "README.html")

@@ -1,0 +1,87 @@
+"""What is written for people: links that lead somewhere, a glossary, and the page for teachers."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from helpers.exercises import EXERCISES
+
+ROOT = Path(__file__).parent.parent
+REPOSITORY = "https://github.com/batch-notebooks/batch-notebooks"
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "course" / "README.md",
+    ROOT / "notebooks" / "glossary.md",
+    *PATHS,
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+TERM = re.compile(r"^## (.+)\n\n(.+)\n\n(.+)$", re.MULTILINE)
+
+
+def prose(path):
+    if path.suffix != ".ipynb":
+        return path.read_text("utf-8")
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def anchors(path):
+    """Return the anchors that GitHub and the site give to the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_inside_the_project_lead_somewhere(path):
+    for link in LINK.findall(prose(path)):
+        link = link.removeprefix(f"{REPOSITORY}/blob/main/")
+        if link.startswith("https://"):
+            continue
+        place, _, anchor = link.partition("#")
+        from_root = f"({REPOSITORY}/blob/main/{link})" in prose(path)
+        target = (ROOT if from_root else path.parent) / place if place else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def glossary():
+    return TERM.findall(prose(ROOT / "notebooks" / "glossary.md"))
+
+
+def test_every_term_has_a_meaning_a_notebook_and_three_languages():
+    assert len(glossary()) == len(anchors(ROOT / "notebooks" / "glossary.md")) - 1  # its title
+    for term, meaning, words in glossary():
+        assert re.search(r"\[Notebook (\d\d)\]\(\1_\w+\.ipynb\)\.$", meaning), term
+        languages = re.fullmatch(r"\*es\* (.+) · \*da\* (.+) · \*pt\* (.+)", words)
+        assert languages, term
+        assert all(languages.groups()), term
+
+
+def test_every_term_is_linked_from_its_first_mention():
+    for term, meaning, _ in glossary():
+        (name,) = re.findall(r"\((\w+\.ipynb)\)", meaning)
+        anchor = term.lower().replace(" ", "-")
+        address = f"{REPOSITORY}/blob/main/notebooks/glossary.md#{anchor}"
+        assert prose(ROOT / "notebooks" / name).count(f"]({address})") == 1, term
+
+
+def test_teachers_find_every_exercise_once_and_in_its_notebook():
+    text = prose(ROOT / "course" / "README.md")
+    section = text.partition("## Exercises")[2].partition("\n## ")[0]
+    listed = []
+    for number, names in re.findall(r'(\d\d): ((?:"[^"]+"(?:, )?)+)', section):
+        for name in re.findall(r'"([^"]+)"', names):
+            listed.append(name)
+            (path,) = (path for path in PATHS if path.name.startswith(number))
+            cells = nbformat.read(path, as_version=4).cells
+            assert any(f'check("{name}"' in cell.source for cell in cells), name
+    assert sorted(listed) == sorted(EXERCISES)
+
+
+def test_readme_and_teachers_name_every_notebook():
+    for page in (ROOT / "README.md", ROOT / "course" / "README.md"):
+        for path in PATHS:
+            assert f"{path.name})" in prose(page)
