@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+STORED = Path(__file__).with_name("verdicts.json")  # written by make notebooks
 VERDICTS = ("holds", "holds when", "does not hold", "no effect at this scale")
 
 
@@ -62,6 +63,14 @@ def collect_verdicts(folder: str | Path) -> list[Verdict]:
     """Return the verdicts that the notebooks of a folder printed when they last ran, by number."""
     found = [verdict for path in sorted(Path(folder).glob("*.ipynb")) for verdict in _read(path)]
     return sorted(found, key=lambda verdict: (int(verdict.number[1:]), verdict.notebook))
+
+
+def stored_verdicts() -> list[Verdict]:
+    """Return the verdicts of all notebooks, as they were collected when the notebooks last ran.
+
+    They come with the package, so that they are there in Colab too.
+    """
+    return [Verdict(*row) for row in json.loads(STORED.read_text("utf-8"))]
 
 
 def _read(path: Path) -> Iterator[Verdict]:

@@ -1,11 +1,12 @@
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from helpers.claims import ClaimError, Verdict, claim, collect_verdicts, verdict
+from helpers.claims import ClaimError, Verdict, claim, collect_verdicts, stored_verdicts, verdict
 
 
 def test_claim_prints_the_statement_and_its_numbers(capsys):
@@ -70,3 +71,9 @@ def test_verdicts_are_collected_from_what_notebooks_printed(tmp_path, capsys):
         Verdict("P10", "Big is “fast”.", "holds when it is; not else", "01_a"),
     ]
     assert collect_verdicts(tmp_path / "none") == []
+
+
+def test_stored_verdicts_are_those_of_the_notebooks():
+    notebooks = Path(__file__).parent.parent / "notebooks"
+    assert stored_verdicts() == collect_verdicts(notebooks)
+    assert {verdict.number for verdict in stored_verdicts()} == {f"P{n}" for n in range(1, 24)}
