@@ -45,9 +45,9 @@ lint: $(VENV)/.test
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n 2 -m "not browser"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -m slow
 
 notebooks: export TQDM_DISABLE = 1
 notebooks: $(VENV)/.test

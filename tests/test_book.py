@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("myst_nb")
 pytest.importorskip("furo")
 
+pytestmark = pytest.mark.xdist_group("book")  # built once
+
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OUTSIDE = ("https://", "http://", "mailto:", "data:", "javascript:")

@@ -29,7 +29,7 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 TRACKER = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
 MINUTES_3 = 180_000  # in milliseconds, of one notebook
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,19 @@ def test_no_dependency_is_listed_twice():
 
 
 @pytest.mark.parametrize(
-    "target", ["lab", "test", "install", "notebooks", "bench", "gpu-check", "lint", "clean"]
+    "target",
+    [
+        "lab",
+        "test",
+        "notebooks",
+        "student",
+        "book",
+        "bench",
+        "gpu-check",
+        "lint",
+        "clean",
+        "install",
+    ],
 )
 def test_make_knows_the_command(target):
     assert re.search(rf"^{target}:", read("Makefile"), re.MULTILINE)
@@ -85,7 +97,10 @@ def test_make_knows_the_command(target):
 def test_continuous_check_calls_the_readme_command_and_nothing_else():
     lines = [line for line in read(".ci/run").splitlines() if line and not line.startswith("#")]
     assert lines[0] == "set -euo pipefail"
-    assert [line for line in lines[1:] if not line.startswith("cd ")] == ["make test"]
+    *_, browser, command = lines
+    assert command == "BROWSER=required make test"
+    assert browser.startswith("command -v chromium")
+    assert len(lines) == 4
     assert os.name == "nt" or os.access(ROOT / ".ci" / "run", os.X_OK)
     assert "make test" in read("README.md")
 
@@ -100,3 +115,12 @@ def test_no_file_names_a_machine_or_a_registry():
         if (ROOT / name).suffix not in (".png", "") and (ROOT / name).exists():
             text = read(name)
             assert not [word for word in words if word in text], name
+
+
+def test_citation_names_this_version_and_this_repository():
+    version = re.search(r'__version__ = "(.+)"', read("helpers/__init__.py"))[1]
+    citation = read("CITATION.cff")
+    assert f"\nversion: {version}\n" in citation
+    assert re.search(rf"^## {re.escape(version)}, (.+)$", read("CHANGELOG.md"), re.MULTILINE)
+    repository = re.search(r'Repository = "(.+)"', read("pyproject.toml"))[1]
+    assert f"repository-code: {repository}\n" in citation

@@ -10,7 +10,15 @@ import pytest
 from nbconvert import HTMLExporter
 
 from helpers import exercises
-from tests.run_notebooks import METADATA, PICTURE, PICTURE_CELL, WIDGET_VIEW, normalise, picture_of
+from tests.run_notebooks import (
+    METADATA,
+    PICTURE,
+    PICTURE_CELL,
+    WIDGET_VIEW,
+    normalise,
+    picture_of,
+    run,
+)
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -258,6 +266,24 @@ def test_normalise_takes_out_widgets_times_and_cuts():
     assert cell.metadata == {"tags": [IGNORED]}
     assert [output.get("text") for output in cell.outputs] == ["one line", "!", None]
     assert WIDGET_VIEW not in cell.outputs[2].data
+
+
+DRAWN = """
+from helpers import plots
+from helpers.plan import RunPlan
+print(RunPlan(810, 8))
+plots.run_timeline(RunPlan(810, 8), [1.0] * 102)
+"""
+
+
+def test_running_again_changes_nothing_where_nothing_changed(tmp_path):
+    path = tmp_path / "drawn.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(DRAWN)]), path)
+    run(path)
+    first = path.read_bytes()
+    assert b"image/png" in first
+    run(path)
+    assert path.read_bytes() == first
 
 
 def solutions():
