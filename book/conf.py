@@ -47,6 +47,12 @@ def with_alternative_texts(text: str) -> str:
     return json.dumps(notebook)
 
 
+def finish(_: Sphinx, page: str, template: str, context: dict, doctree: object) -> None:
+    """Let long lines of code be scrolled by key as well."""
+    context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+
+
 def setup(app: Sphinx) -> None:
-    """Let Sphinx call us for each page."""
+    """Let Sphinx call us as it reads and as it writes each page."""
     app.connect("source-read", prepare)
+    app.connect("html-page-context", finish)

@@ -2,35 +2,17 @@
 
 import html
 import re
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
 import pytest
 
-pytest.importorskip("myst_nb")
-pytest.importorskip("furo")
-
 pytestmark = pytest.mark.xdist_group("book")  # built once
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OUTSIDE = ("https://", "http://", "mailto:", "data:", "javascript:")
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    """The folder of the site, built as ``make book`` does."""
-    folder = tmp_path_factory.mktemp("book") / "book"
-    command = [
-        *(sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"),
-        *("--conf-dir", "book", ".", str(folder)),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def page(book, name):

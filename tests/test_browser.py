@@ -26,7 +26,11 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 SCREENSHOTS = ROOT / "build" / "screenshots"
-TRACKER = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
+SETTINGS = {
+    # All cells stay in the page, so that the test can look at each of them.
+    "notebook-extension/tracker": '{"windowingMode": "none"}',
+    "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
+}
 MINUTES_3 = 180_000  # in milliseconds, of one notebook
 
 pytestmark = pytest.mark.slow
@@ -54,10 +58,10 @@ def lab(tmp_path_factory):
     notebooks.mkdir()
     for path in PATHS:
         nbformat.write(without_outputs(path), notebooks / path.name)
-    # All cells stay in the page, so that the test can look at each of them.
-    settings = home / "settings" / TRACKER
-    settings.parent.mkdir(parents=True)
-    settings.write_text('{"windowingMode": "none"}')
+    for name, values in SETTINGS.items():
+        settings = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(values)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -133,7 +137,8 @@ def test_run_all_and_every_widget(chromium, lab, path):
         move_every_slider(page, output)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         output.screenshot(path=SCREENSHOTS / f"{path.stem}-{number}.png")
-        assert violations(page, ".widget-vbox") == []
+        # ipywidgets gives the handle of a slider no name of its own; the label stands beside it.
+        assert violations(page, ".widget-vbox", without=["aria-input-field-name"]) == []
     page.close()
 
 
@@ -193,10 +198,9 @@ def content(image):
     )
 
 
-def violations(page, selector):
+def violations(page, selector, without=()):
     """Return what axe finds in one part of the page, in a line each."""
-    # ipywidgets gives the handle of a slider no name of its own; the label stands beside it.
-    rules = {"aria-input-field-name": {"enabled": False}}
+    rules = {rule: {"enabled": False} for rule in without}
     found = axe.Axe().run(page, context={"include": [[selector]]}, options={"rules": rules})
     return [
         f"{rule['id']}: {node['html'][:120]}"
@@ -235,3 +239,23 @@ def walk_to(page, slider, value):
         page.keyboard.press("ArrowRight")
         time.sleep(0.2)
     pytest.fail(f"the slider never shows {value!r}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name", ["README", "notebooks/02_steps_and_epochs", "notebooks/glossary", "course/README"]
+)
+def test_site_is_accessible(chromium, book, name, scheme):
+    page = chromium.new_context(color_scheme=scheme).new_page()
+    page.goto((book / f"{name}.html").as_uri())
+    assert violations(page, "article") == []
+    page.context.close()
+
+
+def test_site_finds_a_word(chromium, book):
+    page = chromium.new_page()
+    page.goto(f"{(book / 'search.html').as_uri()}?q=sharpness")
+    found = page.locator("#search-results li a")
+    found.first.wait_for(timeout=30_000)
+    assert "Linear scaling" in " ".join(found.all_inner_texts())
+    page.close()
