@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks import accumulation, many_runs, peak, start_up, training
+from benchmarks import (
+    accumulation,
+    checkpoints,
+    many_runs,
+    notebook_times,
+    peak,
+    simulation,
+    start_up,
+    training,
+)
 from benchmarks.table import written
 
 BENCHMARKS = {
@@ -18,6 +27,9 @@ BENCHMARKS = {
     "peak": peak.report,
     "accumulation": accumulation.report,
     "many-runs": many_runs.report,
+    "checkpoints": checkpoints.report,
+    "simulation": simulation.report,
+    "notebooks": notebook_times.report,
 }
 
 

@@ -11,8 +11,16 @@ import nbformat
 import pytest
 import torch
 
-from benchmarks import gpu_check, many_runs, peak, training
-from benchmarks.__main__ import main
+from benchmarks import (
+    checkpoints,
+    gpu_check,
+    many_runs,
+    notebook_times,
+    peak,
+    simulation,
+    training,
+)
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.start_up import plan_in_full
 from benchmarks.table import Report, Row, written
 from helpers.model import ModelConfig, SmallLM
@@ -160,6 +168,29 @@ def test_a_missed_target_is_said():
 def test_unknown_benchmark_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["start-up", "speed"])
-    assert (
-        "start-up, training, peak, accumulation, many-runs; got 'speed'" in capsys.readouterr().err
-    )
+    assert f"{', '.join(BENCHMARKS)}; got 'speed'" in capsys.readouterr().err
+
+
+def test_checkpoints_are_saved_while_it_is_timed(monkeypatch):
+    monkeypatch.setattr(checkpoints, "ROUNDS", 1)
+    (row,) = checkpoints.report(6).rows
+    assert float(row.measured.removesuffix(" %")) > 0
+
+
+def test_simulation_reports_time_and_memory(monkeypatch):
+    monkeypatch.setattr(simulation, "ROUNDS", 1)
+    report = simulation.report()
+    assert [row.target for row in report.rows] == ["below 10 s", "below 1.5 GiB"]
+    assert "62.8 GiB" in report.notes[0]
+
+
+def test_readme_gives_a_time_for_every_notebook(monkeypatch):
+    names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(notebook_times.stated()) == names
+    found = {name: {"finished": True, "error": None, "seconds": 59.0} for name in names}
+    found[names[1]] = {"finished": False, "error": "ValueError: 1", "seconds": 2.0}
+    monkeypatch.setattr(notebook_times, "notebooks", lambda _: found)
+    monkeypatch.setattr(notebook_times, "stated", lambda: dict.fromkeys(names, 30) | {names[0]: 29})
+    rows = notebook_times.report().rows
+    assert [row.within for row in rows[:3]] == [False, False, True]
+    assert rows[1].measured == "ValueError: 1"
