@@ -30,14 +30,16 @@ class OutOfMemory:
     """What the message of an out-of-memory error says, in bytes; None where it does not.
 
     ``asked`` was refused. ``allocated`` was in use by tensors, ``unallocated`` is reserved by
-    PyTorch and in no use, ``free`` was left on the device. ``cause`` is "full", "fragmented" or
-    "limit", and ``advice`` says what to do.
+    PyTorch and in no use, ``free`` was left on the device. ``process`` is all that this process
+    held, CUDA's own memory included, as ``nvidia-smi`` shows it. ``cause`` is "full", "fragmented"
+    or "limit", and ``advice`` says what to do.
     """
 
     asked: int | None
     allocated: int | None
     unallocated: int | None
     free: int | None
+    process: int | None
     cause: str
     advice: str
 
@@ -46,6 +48,7 @@ class OutOfMemory:
             "asked for": self.asked,
             "in use": self.allocated,
             "reserved but unallocated": self.unallocated,
+            "held by this process": self.process,
             "free on the device": self.free,
         }
         known = ", ".join(f"{name} {gib(size)}" for name, size in words.items() if size is not None)
@@ -75,9 +78,9 @@ MACHINE = (
 def explain_oom(message: str) -> OutOfMemory:
     """Read the message of an out-of-memory error of PyTorch, on CUDA or a CPU.
 
-    The likely cause is "fragmented" if what is reserved and free would do, though not in one piece;
-    "limit" if the device was not full with this process, but a limit or another process had the
-    rest; and "full" otherwise.
+    The likely cause is "fragmented" if what is reserved and free would do, though not in one piece,
+    and over a twentieth of the device is reserved and idle; "limit" if the device was not full with
+    this process, but a limit or another process had the rest; and "full" otherwise.
 
     Raises ``ValueError`` for a message of another kind.
     """
@@ -93,6 +96,9 @@ def explain_oom(message: str) -> OutOfMemory:
         unallocated = reserved - allocated
     free = size_in(message, "{}(?: is)? free")
     capacity = size_in(message, "total capacity of {}") or size_in(message, "{} total capacity")
+    process = size_in(message, "this process has {}")
+    if process is not None and process > (capacity or 0):
+        process = None  # where processes cannot see each other, CUDA may report nonsense
     if "DefaultCPUAllocator" in message:
         cause = "full", MACHINE
     elif free is None or capacity is None:
@@ -100,17 +106,9 @@ def explain_oom(message: str) -> OutOfMemory:
     else:
         ours = (allocated or 0) + (unallocated or 0)
         room = free if allowed is None else min(free, max(allowed - ours, 0))
-        others = _of_others(message, capacity - free, ours)
+        others = capacity - free - (process or ours)
         cause = _cause(asked, unallocated or 0, room, free, capacity, others)
-    return OutOfMemory(asked, allocated, unallocated, free, *cause)
-
-
-def _of_others(message: str, used: int, ours: int) -> int:
-    """Return what other processes hold, of the bytes in use on the device."""
-    with_libraries = size_in(message, "this process has {}")
-    # Where processes cannot see each other, CUDA may report nonsense for our own.
-    known = with_libraries is not None and with_libraries <= used
-    return used - (with_libraries if known else ours)
+    return OutOfMemory(asked, allocated, unallocated, free, process, *cause)
 
 
 def _cause(
@@ -118,7 +116,8 @@ def _cause(
 ) -> tuple[str, str]:
     if asked > capacity:
         return "full", TOO_LARGE
-    if unallocated and unallocated + room >= asked:
+    # On a full device a small rest lies idle as well, and the next tensor would have run out.
+    if unallocated > capacity // 20 and unallocated + room >= asked:
         return "fragmented", FRAGMENTED
     if free >= asked:
         return "limit", LIMIT

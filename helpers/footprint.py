@@ -491,6 +491,44 @@ def estimate(
     return Breakdown(_moments(setting, devices, shard))
 
 
+def activations_by_kind(
+    shape: str | Shape,
+    *,
+    batch_size: int,
+    context: int,
+    precision: str = "bfloat16",
+    attention: str = "fused",
+) -> dict[str, int]:
+    """Return the bytes of activations at the end of the forward pass, by what keeps them.
+
+    "norms", "attention" and "feed-forward" of all blocks; and "logits": in float32 a score for each
+    token and each entry of the vocabulary, and the log of its probability, which the loss keeps.
+    Arguments and errors are those of ``estimate``.
+
+    >>> kept = activations_by_kind("gpt2-124m", batch_size=8, context=1024)
+    >>> kept["logits"] == 2 * 4 * 8 * 1024 * 50_257
+    True
+    """
+    setting = check(
+        shape,
+        batch_size=batch_size,
+        context=context,
+        precision=precision,
+        attention=attention,
+        optimizer="sgd",
+        trainable="full",
+        checkpointing=False,
+    )
+    tokens, layers, width = batch_size * context, setting.shape.layers, _widths(setting)
+    stream = setting.bytes * setting.shape.width if _copies_stream(setting) else 0
+    return {
+        "norms": tokens * ((2 * layers + 1) * width.norm + stream),
+        "attention": tokens * layers * width.attention,
+        "feed-forward": tokens * layers * width.feed,
+        "logits": tokens * setting.shape.vocab_size * 2 * 4,
+    }
+
+
 def _check_devices(devices: int, shard: int) -> None:
     whole("devices", devices)
     if whole("shard", shard, at_least=0) > 3:

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from helpers.footprint import Breakdown, estimate, gib
+from helpers.footprint import Breakdown, activations_by_kind, estimate, gib
 from helpers.memory import simulate
 from helpers.shapes import SHAPES, Shape
 
@@ -240,6 +240,28 @@ def test_logits_of_a_large_vocabulary_outweigh_the_model():
     toys = estimate(toy, batch_size=8, context=1024)
     assert 3 * logits < toys.peak < 3.3 * logits
     assert found.moments["backward"]["temporary"] == 2 * logits
+
+
+@pytest.mark.parametrize("attention", ["fused", "matrix"])
+@pytest.mark.parametrize("name", ["gpt2-124m", "llama3-8b"])
+def test_the_kinds_of_activations_are_all_that_a_simulation_keeps(name, attention):
+    how = {"batch_size": 2, "context": 512, "attention": attention}
+    kinds = activations_by_kind(name, **how)
+    simulated = simulate(name, **how).moments["forward"]["activations"]
+    assert sum(kinds.values()) == pytest.approx(simulated, rel=0.002)
+    assert list(kinds) == ["norms", "attention", "feed-forward", "logits"]
+
+
+def test_only_the_scores_of_all_pairs_grow_faster_than_the_context():
+    short, long = (
+        activations_by_kind("gpt2-124m", batch_size=1, context=context, attention="matrix")
+        for context in (256, 512)
+    )
+    assert {kind: long[kind] / short[kind] for kind in short} == {
+        "norms": 2, "feed-forward": 2, "logits": 2,
+        # 4 · 768 numbers a token, and 12 heads × context of them
+        "attention": 2 * (4 * 768 + 12 * 512) / (4 * 768 + 12 * 256),
+    }  # fmt: skip
 
 
 def test_grouped_attention_keeps_less():

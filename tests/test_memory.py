@@ -534,6 +534,7 @@ def test_the_likely_cause_of_running_out(
     found = explain_oom(CUDA.format(asked, free, own, allowed, allocated, unallocated))
     numbers = [float(text.split()[0]) for text in (asked, free, allocated)]
     assert [found.asked, found.free, found.allocated] == [GIB * number for number in numbers]
+    assert found.process == (None if "17179869184" in own else GIB * float(own.split()[0]))
     assert found.cause == cause
     assert advice in found.advice
     assert "asked for" in repr(found)
@@ -546,7 +547,20 @@ def test_the_message_of_older_versions():
     )
     assert found.asked == 36 * 2**20
     assert found.unallocated == 58 * 2**20
-    assert found.cause == "fragmented"
+    # 58 MiB in pieces would have done for once; the rest of the 8 GiB is held by somebody else.
+    assert found.cause == "limit"
+    assert "7.73 GiB" in found.advice
+
+
+def test_a_full_device_with_a_little_in_pieces_is_full():
+    """As reported in pytorch 16417: 22 MiB refused, 195 MiB idle, on a card of 24 GB."""
+    found = explain_oom(
+        "CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB "
+        "of which 11.06 MiB is free. Including non-PyTorch memory, this process has 23.60 GiB "
+        "memory in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB "
+        "is reserved by PyTorch but unallocated."
+    )
+    assert (found.cause, found.process) == ("full", round(23.60 * GIB))
 
 
 def test_the_message_of_a_cpu_and_of_our_own_limit():
