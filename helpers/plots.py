@@ -869,18 +869,20 @@ def memory_against_batch(
 def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = None) -> Picture:
     """Draw a bar of the fullest moment of each breakdown, by part; ``card`` is a line, in GB.
 
-    GB are the 10⁹ bytes of a data sheet; the axis is in GiB, 2³⁰ bytes.
+    GB are the 10⁹ bytes of a data sheet; the axis is in GiB, 2³⁰ bytes, or MiB for a small model.
     """
+    peaks = [breakdown.peak for breakdown in breakdowns.values()]
+    unit, size = ("MiB", 2**20) if max(peaks) < 2**29 and card is None else ("GiB", 2**30)
     figure = Picture(
         f"bars of memory by part for {', '.join(breakdowns)}"
         + (f", beside the line of a card of {card:g} GB." if card else "."),
         height=1.4 + 0.42 * len(breakdowns),
     )
-    axes = _axes(figure, "memory at the fullest moment (GiB)", "")
+    axes = _axes(figure, f"memory at the fullest moment ({unit})", "")
     for row, breakdown in enumerate(breakdowns.values()):
         left = 0.0
         for part in STACKED:
-            width = breakdown.moments[breakdown.when][part] / 2**30
+            width = breakdown.moments[breakdown.when][part] / size
             (bar,) = axes.barh(row, width, left=left, height=0.7, label=part if row == 0 else "")
             _mark_part(bar, part)
             left += width

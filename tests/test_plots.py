@@ -105,6 +105,15 @@ def drawn():
     }
 
 
+def test_bars_of_a_small_model_are_in_mib():
+    small = Breakdown({"forward": {"parameters": 3 * 2**20}})
+    (axes,) = plots.memory_bars({"small": small}).axes
+    assert axes.get_xlabel().endswith("(MiB)")
+    assert axes.patches[0].get_width() == 3
+    (axes,) = plots.memory_bars({"small": small}, card=3).axes
+    assert axes.get_xlabel().endswith("(GiB)")
+
+
 @pytest.mark.parametrize("name", drawn())
 def test_picture_has_labels_an_alternative_text_and_is_small(name):
     picture = drawn()[name]
