@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from packaging.requirements import Requirement
 
-from tests.test_set_up_cell import PATHS, REPOSITORY, ROOT, SET_UP, run
+from tests.test_set_up_cell import PATHS, SET_UP, redirected, run
 
 # What Colab has beside its own IPython and ipywidgets. It is there already, and stays as it is.
 PROVIDED = ("torch", "matplotlib", "tqdm", "safetensors", "pooch")
@@ -81,17 +81,6 @@ def colab(request, tmp_path_factory):
     link(needed_by(PROVIDED), site)
     (home / "content").mkdir()
     return python, home / "content", redirected(home), request.param
-
-
-def redirected(home):
-    """Return what makes git find the project's address in a clone of this folder."""
-    clone = home / "clone"
-    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, capture_output=True)
-    return {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.{clone.as_uri()}.insteadOf",
-        "GIT_CONFIG_VALUE_0": REPOSITORY,
-    }
 
 
 def versions(python):

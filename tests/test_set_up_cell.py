@@ -80,6 +80,17 @@ def clean(tmp_path_factory):
     return folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
 
 
+def redirected(folder):
+    """Return what makes git find the project's address in a clone of this one."""
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, capture_output=True)
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{clone.as_uri()}.insteadOf",
+        "GIT_CONFIG_VALUE_0": REPOSITORY,
+    }
+
+
 def distributions(python):
     listed = subprocess.run(
         [python, "-m", "pip", "list", "--format", "freeze", "--disable-pip-version-check"],
@@ -90,13 +101,7 @@ def distributions(python):
 
 def test_elsewhere_it_brings_in_the_helpers_and_nothing_else(clean, tmp_path):
     """As in Colab: the repository is reached by its address, here a clone of this one."""
-    clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, capture_output=True)
-    redirect = {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.{clone.as_uri()}.insteadOf",
-        "GIT_CONFIG_VALUE_0": REPOSITORY,
-    }
+    redirect = redirected(tmp_path)
     before = distributions(clean)
     work = tmp_path / "content"
     work.mkdir()
