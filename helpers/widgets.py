@@ -155,9 +155,9 @@ def warmup_explorer(results: Mapping[float, SweepResult], batch_size: int) -> An
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 METHODS = {  # names short enough for the slider
-    "16-bit AdamW": {},
-    "mixed AdamW": {"precision": "mixed"},
-    "8-bit AdamW": {"optimizer": "adamw-8bit"},
+    "bf16 Adam": {},
+    "mixed Adam": {"precision": "mixed"},
+    "8-bit Adam": {"optimizer": "adamw-8bit"},
     "adapters": {"trainable": "lora", "rank": 16},
     "4-bit base": {"trainable": "lora", "rank": 16, "base_bits": 4},
 }
@@ -234,7 +234,7 @@ def _explorer(
             options=options,
             value=first,
             description=label,
-            style={"description_width": "7em"},
+            style={"description_width": "8em"},
         )
         for name, (label, options, first) in controls.items()
     }

@@ -159,6 +159,8 @@ def move_every_slider(page, output):
         page.keyboard.press("End")
         last = settled(output, after=first)
         assert (first.pictures, last.pictures) == (1, 1)
+        for words in (slider.locator(".widget-label"), readout):
+            assert words.evaluate("it => it.scrollWidth <= it.clientWidth"), words.inner_text()
         changed.append(last != first)
         box = slider.locator(".noUi-target").bounding_box()
         page.mouse.click(box["x"] + 1, box["y"] + box["height"] / 2)
