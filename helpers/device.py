@@ -77,8 +77,19 @@ PRESETS = {
 }
 
 
+# ``helpers.footprint`` gives 10.5 GiB for the gpu preset at batch 256; a tenth is left free.
+ROOM_FOR_GPU = 12 * 2**30
+
+
 def preset(device: torch.device | str) -> Preset:
-    """Return "gpu" (10 million parameters) on CUDA, "small" (20 thousand) elsewhere, or by name."""
-    if isinstance(device, torch.device):
-        return PRESETS["gpu" if device.type == "cuda" else "small"]
-    return PRESETS[one_of("device", device, PRESETS)]
+    """Return the preset that fits a device, or the one of a name.
+
+    On a CPU it is "small" (20 thousand parameters). On CUDA it is "gpu" (10 million) if the card
+    has 12 GiB or more, as a T4 does, and "medium" (120 thousand) if it has less.
+    """
+    if not isinstance(device, torch.device):
+        return PRESETS[one_of("device", device, PRESETS)]
+    if device.type != "cuda":
+        return PRESETS["small"]
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return PRESETS["gpu" if memory >= ROOM_FOR_GPU else "medium"]

@@ -1,10 +1,13 @@
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from helpers.device import PRESETS, pick, preset, seed_everything
+from helpers.device import PRESETS, ROOM_FOR_GPU, pick, preset, seed_everything
+from helpers.footprint import estimate
 from helpers.model import SmallLM
+from helpers.shapes import Shape
 
 
 def test_without_cuda_it_is_the_cpu_and_nothing_of_cuda_is_touched(monkeypatch):
@@ -45,14 +48,30 @@ def test_seed_reaches_python_and_torch():
             seed_everything(bad)
 
 
-@pytest.mark.parametrize(("name", "low", "high"), [("small", 1e4, 3e4), ("gpu", 9e6, 11e6)])
+@pytest.mark.parametrize(
+    ("name", "low", "high"), [("small", 1e4, 3e4), ("medium", 1e5, 1.3e5), ("gpu", 9e6, 11e6)]
+)
 def test_preset_has_the_size_it_says(name, low, high):
     model = SmallLM(preset(name).model(103))
     assert low < sum(parameter.numel() for parameter in model.parameters()) < high
 
 
-def test_preset_fits_the_device():
+@pytest.mark.parametrize(("gib", "name"), [(4, "medium"), (11.9, "medium"), (14.6, "gpu")])
+def test_preset_fits_the_memory_of_the_card(monkeypatch, gib, name):
+    card = SimpleNamespace(total_memory=int(gib * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    assert preset(torch.device("cuda")) == PRESETS[name]
+
+
+def test_gpu_preset_fits_where_it_is_chosen():
+    size = PRESETS["gpu"]
+    shape = Shape(103, size.context, size.width, size.layers, size.heads)
+    needed = estimate(shape, batch_size=256, context=size.context, precision="float32").peak
+    assert needed < 0.9 * ROOM_FOR_GPU
+
+
+def test_preset_of_a_cpu_or_of_a_name():
     assert preset(torch.device("cpu")) == PRESETS["small"]
-    assert preset(torch.device("cuda")) == PRESETS["gpu"]
+    assert preset("medium") == PRESETS["medium"]
     with pytest.raises(ValueError, match="must be one of"):
         preset("huge")
