@@ -5,47 +5,86 @@ reported with its error, and the others run all the same; what is done is told o
 """
 
 import argparse
+import gc
 import json
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import linear_regression, mean, median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmarks import training
+from benchmarks import many_runs, training
 from helpers.accumulate import gradients, relative_difference
 from helpers.data import CharTokenizer, collate, make_records
+from helpers.decoder import Decoder
 from helpers.device import pick, preset, seed_everything
-from helpers.model import ModelConfig, SmallLM
+from helpers.memory import (
+    Measurement,
+    estimate,
+    fixed_and_slope,
+    largest_batch,
+    measure,
+    simulate,
+)
+from helpers.model import ModelConfig, SmallLM, token_loss
+from helpers.shapes import SHAPES, Shape
 from helpers.train import OPTIMIZERS, train
 
 TIME_LIMIT = 230.0
+SHARE = 1 / 32  # of a card, in which the largest batch is looked for
+CPU_LIMIT = 8 * 2**20  # bytes, where there is no card
+TOLERANCE = 0.1  # of a peak of memory, and of the largest batch
+LOST_TO_GAPS = 0.25  # of the largest batch: what the allocator may round up or be unable to use
+SAME_LOSS = 1e-3  # in nats: runs trained together and one by one differ by rounding alone
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 Found = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done: updates of a run, comparisons, and the pool and draws of the noise."""
+    """How much is done.
+
+    Updates of a run, comparisons, and the pool and draws of the noise; the large shapes to weigh;
+    the batch sizes of many runs, with the updates of each run.
+    """
 
     updates: int
     compared_updates: int
     compared_seconds: float
     pool: int
     draws: int
+    shapes: tuple[str, ...]
+    sweeps: tuple[tuple[int, int], ...]
 
 
-GPU = Effort(updates=30, compared_updates=200, compared_seconds=12.0, pool=1024, draws=16)
-TINY = Effort(updates=2, compared_updates=2, compared_seconds=0.0, pool=64, draws=4)
+GPU = Effort(
+    updates=30,
+    compared_updates=200,
+    compared_seconds=12.0,
+    pool=1024,
+    draws=16,
+    shapes=("gpt2-124m",),
+    sweeps=((16, 160), (64, 60)),
+)
+TINY = Effort(
+    updates=2,
+    compared_updates=2,
+    compared_seconds=0.0,
+    pool=64,
+    draws=4,
+    shapes=(),
+    sweeps=((16, 2),),
+)
 
 
 def machine(device: torch.device, _: Effort) -> Found:
@@ -165,6 +204,193 @@ def float64_update(device: torch.device, _: Effort) -> Found:
     return {"relative_difference": difference, "ok": difference < 1e-12}
 
 
+@dataclass(frozen=True)
+class Weighed:
+    """A model whose memory is looked at: what makes it, its sizes and the precision of it all."""
+
+    make: Callable[[], nn.Module]
+    shape: Shape
+    precision: str
+
+    def told(self, how: Callable[..., Any], batch_size: int) -> int:
+        """Return the peak that ``simulate`` or ``estimate`` gives, in bytes."""
+        context = self.shape.context
+        told = how(self.shape, batch_size=batch_size, context=context, precision=self.precision)
+        return told.peak
+
+    def step(self, batch_size: int, device: torch.device) -> Callable[[], None]:
+        """Return what makes one update of a new model, on the same random tokens each time."""
+        model = self.make().to(device, getattr(torch, self.precision))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)  # as simulated
+        size = batch_size, self.shape.context
+        tokens = torch.randint(self.shape.vocab_size, size, device=device)
+
+        def step() -> None:
+            _loss(model, tokens).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def trial(self, device: torch.device, batch_size: int) -> None:
+        """Make two updates of a new model."""
+        step = self.step(batch_size, device)
+        step()
+        step()
+
+
+def _loss(model: nn.Module, tokens: Tensor) -> Tensor:
+    return (
+        token_loss(model(tokens), tokens) if isinstance(model, SmallLM) else model(tokens, tokens)
+    )
+
+
+def memory(device: torch.device, effort: Effort) -> Found:
+    """Compare what training steps take with what is simulated and estimated, and what fits.
+
+    Each row is guarded, so that one that fails leaves the others.
+    """
+    chosen = preset(device)
+    config = chosen.model(training.examples(chosen.context)[1])
+    small = Weighed(partial(SmallLM, config), Shape(**asdict(config)), "float32")
+    rows = {
+        f"{chosen.name}, batch {size}": partial(_peak, small, size, device) for size in (1, 16, 64)
+    }
+    for name in effort.shapes:
+        large = Weighed(partial(Decoder, SHAPES[name]), SHAPES[name], "bfloat16")
+        for size in (1, 4, 16):
+            rows[f"{name}, batch {size}"] = partial(_peak, large, size, device)
+    rows["largest batch by a limit"] = partial(_largest, small, device)
+    if device.type == "cuda":
+        rows["largest batch of the card"] = partial(_largest, small, device, on_card=True)
+    found = {name: guarded(f"memory, {name}", row) for name, row in rows.items()}
+    return found | {"ok": all(row["ok"] for row in found.values())}
+
+
+def _peak(weighed: Weighed, batch_size: int, device: torch.device) -> Found:
+    """Compare the peak of real steps with those that are told without them."""
+    before = _held_by_others(device)
+    step = weighed.step(batch_size, device)
+    seen = measure(step, device=device.type)
+    found: Found = {"peak_bytes": _later_peak(seen, before), "tracked_bytes": seen.later.peak}
+    ratios = []
+    for name, how in (("simulated", simulate), ("estimated", estimate)):
+        told = weighed.told(how, batch_size)
+        ratios.append(found["peak_bytes"] / told)
+        found[name] = {"bytes": told, "ratio": ratios[-1]}
+    if device.type == "cuda":
+        found["card"] = _card(seen)
+    return found | {"ok": all(abs(ratio - 1) < TOLERANCE for ratio in ratios)}
+
+
+def _later_peak(seen: Measurement, before: int) -> int:
+    """Return the peak after the first step, by the allocator where it was asked.
+
+    ``before`` are the active bytes that were there without the model.
+    """
+    if seen.allocator:
+        return max(peaks["active"] for peaks in seen.allocator[1:]) - before
+    return seen.later.peak
+
+
+def _held_by_others(device: torch.device) -> int:
+    """Return the active bytes on a card before a model comes: cuBLAS's workspaces among them.
+
+    It takes one for each thread that multiplies, and the backward pass has a thread of its own.
+    """
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = nn.Linear(64, 64, device=device, dtype=dtype)
+        layer(torch.ones(64, 64, device=device, dtype=dtype)).sum().backward()
+    del layer
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_stats()["active_bytes.all.current"]
+
+
+def _card(seen: Measurement) -> Found:
+    """Return the bytes on the card now, by PyTorch and by the driver, and PyTorch's peaks.
+
+    The driver counts every process on the card, and what CUDA itself needs.
+    """
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved": torch.cuda.memory_reserved(),
+        "driver": total - free,
+        "total": total,
+        "peak_allocated": max(peaks["allocated"] for peaks in seen.allocator),
+        "peak_reserved": max(peaks["reserved"] for peaks in seen.allocator),
+    }
+
+
+def _largest(weighed: Weighed, device: torch.device, *, on_card: bool = False) -> Found:
+    """Find the largest batch within a limit, and compare it with where the line gets there.
+
+    The limit counts tensors. ``on_card`` it is set to CUDA's allocator instead, which runs out in
+    earnest: less may fit than the line says, as it has gaps that it cannot use.
+    """
+    limit = CPU_LIMIT
+    if device.type == "cuda":
+        limit = int(SHARE * torch.cuda.mem_get_info()[1])
+    before = _held_by_others(device) if on_card else 0
+    sizes = (16, 64)  # the backward pass is the fullest at both
+    fixed, slope = fixed_and_slope(sizes, [weighed.told(simulate, size) for size in sizes])
+    told = int((limit - before - fixed) / slope)
+    with _only(SHARE) if on_card else nullcontext():
+        found = largest_batch(
+            partial(weighed.trial, device),
+            limit=None if on_card else limit,
+            report=partial(print, file=sys.stderr),
+        )
+    least = 1 - (LOST_TO_GAPS if on_card else TOLERANCE)
+    return {
+        "limit_bytes": limit,
+        "fixed_bytes": fixed,
+        "bytes_an_example": slope,
+        "predicted": told,
+        "found": found,
+        "ok": least < found / told < 1 + TOLERANCE,
+    }
+
+
+@contextmanager
+def _only(share: float) -> Iterator[None]:
+    """Let PyTorch have only a share of the card."""
+    torch.cuda.set_per_process_memory_fraction(share)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def runs_together(device: torch.device, effort: Effort) -> Found:
+    """Train the runs of ``make bench`` in stacks and one by one: how long, and the same losses?"""
+    found: Found = {}
+    for batch_size, updates in effort.sweeps:
+        many_runs.runs(batch_size, 2, "together", device)  # only to warm up
+        results = {
+            method: many_runs.runs(batch_size, updates, method, device)
+            for method in ("one-by-one", "together")
+        }
+        alone, together = results.values()
+        difference = float((alone.loss - together.loss).abs().max())
+        seconds = {method: result.seconds[batch_size] for method, result in results.items()}
+        found[f"batch {batch_size}"] = {
+            "runs": alone.loss.numel(),
+            "updates": updates,
+            "seconds": seconds,
+            "times_as_fast": seconds["one-by-one"] / seconds["together"],
+            "together": together.ways[batch_size],
+            "loss_difference": difference,
+            "same": difference < SAME_LOSS,
+        }
+    found["ok"] = all(row["same"] for row in found.values())
+    return found
+
+
 PARTS: dict[str, Callable[[torch.device, Effort], Found]] = {
     "machine": machine,
     "throughput": throughput,
@@ -172,6 +398,8 @@ PARTS: dict[str, Callable[[torch.device, Effort], Found]] = {
     "noise_slope": noise_slope,
     "optimizers": optimizers,
     "float64_update": float64_update,
+    "memory": memory,
+    "sweep": runs_together,
 }
 
 

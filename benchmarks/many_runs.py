@@ -5,10 +5,11 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
+from torch import Tensor
 
 from benchmarks.peak import MATRICES, operations_per_token, product_rate
 from benchmarks.table import Report, Row, spread
-from helpers.data import CharTokenizer, load_text, sequences
+from benchmarks.training import examples
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.noise import noise_scale
 from helpers.sweep import SweepResult, sweep
@@ -24,18 +25,29 @@ AUTO = 0.95
 NOISE_LIMIT = 2.5
 
 
+def problem() -> tuple[ModelConfig, Tensor]:
+    """Return the shape of the model, and the windows of the default text that it learns."""
+    windows, vocab_size = examples(CONTEXT)
+    return ModelConfig(vocab_size, CONTEXT, 32, 1, 2), windows
+
+
+def runs(
+    batch_size: int, updates: int, method: str, device: torch.device | None = None
+) -> SweepResult:
+    """Train 45 runs at one batch size in one way, on ``sweep``'s own choice of device if none."""
+    config, windows = problem()
+    return sweep(
+        config, windows, learning_rates=RATES, batch_sizes=[batch_size], seeds=SEEDS,
+        optimizer="adamw", examples=batch_size * updates, method=method, device=device,
+    )  # fmt: skip
+
+
 def report(updates: dict[int, int] = UPDATES) -> Report:
     """Train 45 runs at each batch size in each way, in turns, and measure noise against a pass."""
-    text = load_text()
-    tokenizer = CharTokenizer(text)
-    windows = sequences(tokenizer.encode(text), CONTEXT)
-    config = ModelConfig(tokenizer.vocab_size, CONTEXT, 32, 1, 2)
+    config, windows = problem()
 
     def timed(batch_size: int, method: str) -> tuple[float, SweepResult]:
-        result = sweep(
-            config, windows, learning_rates=RATES, batch_sizes=[batch_size], seeds=SEEDS,
-            optimizer="adamw", examples=batch_size * updates[batch_size], method=method,
-        )  # fmt: skip
+        result = runs(batch_size, updates[batch_size], method)
         return result.seconds[batch_size], result
 
     made = Report()
@@ -62,7 +74,7 @@ def report(updates: dict[int, int] = UPDATES) -> Report:
     return made
 
 
-def _noise_row(model: SmallLM, windows: torch.Tensor) -> Row:
+def _noise_row(model: SmallLM, windows: Tensor) -> Row:
     inputs, targets = windows[:, :-1], windows[:, 1:]
 
     def ordinary() -> None:

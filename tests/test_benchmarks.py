@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -23,7 +24,9 @@ from benchmarks import (
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.start_up import plan_in_full
 from benchmarks.table import Report, Row, written
+from helpers.memory import Breakdown, Measurement
 from helpers.model import ModelConfig, SmallLM
+from helpers.shapes import SHAPES, Shape
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,6 +55,8 @@ def test_gpu_check_has_every_part_and_none_failed(checked):
         "noise_slope",
         "optimizers",
         "float64_update",
+        "memory",
+        "sweep",
     }
     assert not any("error" in part for part in checked["parts"].values())
 
@@ -72,6 +77,115 @@ def test_gpu_check_finds_the_noise_and_the_update_that_theory_gives(checked):
     assert noise["1"] / noise["256"] == pytest.approx(16, rel=0.25)  # √256
     assert checked["parts"]["noise_slope"]["slope"] == pytest.approx(-0.5, abs=0.06)
     assert checked["parts"]["float64_update"]["relative_difference"] < 1e-13
+
+
+def test_gpu_check_weighs_steps_as_simulated_and_finds_the_batch_of_the_line(checked):
+    memory = checked["parts"]["memory"]
+    for batch_size in (1, 16, 64):
+        row = memory[f"small, batch {batch_size}"]
+        assert row["simulated"]["ratio"] == pytest.approx(1, abs=0.002)
+        assert row["estimated"]["ratio"] == pytest.approx(1, abs=0.01)
+        assert "card" not in row
+    largest = memory["largest batch by a limit"]
+    assert largest["found"] == pytest.approx(largest["predicted"], abs=1)
+    assert largest["predicted"] > 16  # the update is no longer the fullest
+    assert "largest batch of the card" not in memory
+
+
+def test_gpu_check_trains_many_runs_in_both_ways(checked):
+    row = checked["parts"]["sweep"]["batch 16"]
+    assert row["runs"] == 45
+    assert row["together"].startswith("in stacks of")
+    seconds = row["seconds"]["one-by-one"] / row["seconds"]["together"]
+    assert row["times_as_fast"] == pytest.approx(seconds, rel=0.01)
+    assert row["loss_difference"] < 1e-5
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def quick_search(monkeypatch):
+    """Give the largest batch within the limit of the CPU without a search."""
+    monkeypatch.setattr(gpu_check, "largest_batch", lambda *_, **__: 71)
+
+
+@pytest.mark.parametrize("name", ["simulate", "estimate"])
+@pytest.mark.usefixtures("quick_search")
+def test_a_peak_that_is_told_wrong_is_found(monkeypatch, name):
+    right = getattr(gpu_check, name)
+
+    def too_much(*arguments, **how):
+        told = right(*arguments, **how)
+        return told + Breakdown({told.when: {"states": told.peak // 5}})
+
+    monkeypatch.setattr(gpu_check, name, too_much)
+    found = gpu_check.memory(CPU, gpu_check.TINY)
+    assert found["ok"] is False
+    for batch_size in (1, 16, 64):
+        assert found[f"small, batch {batch_size}"]["ok"] is False
+    assert found["largest batch by a limit"]["ok"] is (name == "estimate")  # the line is simulated
+
+
+@pytest.mark.parametrize("wrong", [60, 85])  # of 71
+def test_a_largest_batch_off_the_line_is_found(monkeypatch, wrong):
+    monkeypatch.setattr(gpu_check, "largest_batch", lambda *_, **__: wrong)
+    found = gpu_check.memory(CPU, gpu_check.TINY)
+    failed = [name for name, row in found.items() if name != "ok" and not row["ok"]]
+    assert failed == ["largest batch by a limit"]
+    assert found["ok"] is False
+
+
+@pytest.mark.usefixtures("quick_search")
+def test_a_row_of_memory_that_fails_leaves_the_others(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no such counter")
+
+    monkeypatch.setattr(gpu_check, "measure", broken)
+    found = gpu_check.memory(CPU, gpu_check.TINY)
+    assert found["small, batch 1"]["error"] == "RuntimeError: no such counter"
+    assert found["largest batch by a limit"]["ok"] is True
+    assert found["ok"] is False
+
+
+@pytest.mark.usefixtures("quick_search")
+def test_a_large_shape_is_weighed_in_16_bits(monkeypatch):
+    monkeypatch.setitem(SHAPES, "tiny", Shape(97, 32, 32, 4, 4))
+    found = gpu_check.memory(CPU, replace(gpu_check.TINY, shapes=("tiny",)))
+    rows = [found[f"tiny, batch {batch_size}"] for batch_size in (1, 4, 16)]
+    assert all(row["simulated"]["ratio"] == pytest.approx(1, abs=0.01) for row in rows)
+    assert rows[0]["peak_bytes"] == pytest.approx(5 * 2 * SHAPES["tiny"].parameters, rel=0.01)
+
+
+def test_the_allocator_tells_the_peak_where_it_was_asked():
+    step = Breakdown({"update": {"states": 7}})
+    peaks = tuple({"active": active, "allocated": 0, "reserved": 0} for active in (90, 50, 60))
+    assert gpu_check._later_peak(Measurement((step,) * 3, (), peaks), before=20) == 40
+    assert gpu_check._later_peak(Measurement((step,) * 3, (), ()), before=0) == 7
+
+
+def test_the_card_is_given_back_after_a_failed_search(monkeypatch):
+    shares = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
+    with pytest.raises(RuntimeError, match="unknown"), gpu_check._only(0.1):
+        raise RuntimeError("unknown error")
+    assert shares == [0.1, 1.0]
+
+
+def test_runs_whose_losses_differ_are_found(monkeypatch):
+    right = many_runs.runs
+
+    def wrong(batch_size, updates, method, device):
+        result = right(batch_size, updates, method, device)
+        result.loss[1, 0, 7] += 0.002 * (method == "together")
+        return result
+
+    monkeypatch.setattr(many_runs, "runs", wrong)
+    monkeypatch.setattr(many_runs, "RATES", tuple(1e-4 * 1.2**k for k in range(8)))
+    monkeypatch.setattr(many_runs, "SEEDS", (0, 1))
+    found = gpu_check.runs_together(CPU, gpu_check.TINY)
+    assert found["batch 16"]["loss_difference"] == pytest.approx(0.002, abs=1e-5)
+    assert found["ok"] is found["batch 16"]["same"] is False
 
 
 def test_a_failing_part_is_reported_and_the_others_run(monkeypatch, capsys):
