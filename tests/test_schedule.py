@@ -296,3 +296,31 @@ def test_bad_ramp_is_named(arguments, words):
 def test_bad_stages_are_named(stages, words):
     with pytest.raises((ValueError, TypeError), match=words):
         BatchRamp(stages)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")  # the wrong way steps it first
+@pytest.mark.parametrize(
+    ("skips_count", "position", "rates"), [(False, 4, (0.1, 0.4)), (True, 10, (0.7, 1))]
+)
+def test_schedule_counts_updates_made_and_not_those_a_scaler_skips(skips_count, position, rates):
+    weight = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    factors = lr_factors(100, warmup_steps=10)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factors.__getitem__)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)  # halves itself at each overflow
+    made = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        # float32 ends below 2¹²⁸: the gradient 2¹¹⁷ overflows under 2¹⁶ … 2¹¹, and not under 2¹⁰.
+        scaler.scale((weight * 2.0**117).sum()).backward()
+        scale, rate = scaler.get_scale(), optimizer.param_groups[0]["lr"]
+        scaler.step(optimizer)
+        scaler.update()
+        skipped = scaler.get_scale() < scale
+        if not skipped:
+            made.append(rate)
+        if skips_count or not skipped:
+            schedule.step()
+    assert schedule.last_epoch == position
+    assert len(made) == 4
+    assert (made[0], made[-1]) == rates
