@@ -533,12 +533,12 @@ def accumulation_for(
     totals = [unit * times for times in (accumulation, accumulation + 1) if times]
     share, uneven = divmod(global_batch, devices * each)
     sizes = [] if uneven else [size for size in range(1, batch_size + 1) if share % size == 0]
-    fitting = f"batch_size {', '.join(map(str, sizes[-5:]))}" if sizes else "no batch_size"
+    fitting = f"only {' or '.join(map(str, sizes[-5:]))}" if sizes else "none"
     raise ValueError(
         f"global_batch must be a multiple of batch_size × devices"
         f"{'' if each == 1 else ' × tokens_per_example'} = {unit:,}; got {global_batch:,}. Nearest "
-        f"are {' and '.join(f'{total:,}' for total in totals)}; for {global_batch:,} {fitting} up "
-        f"to {batch_size} would do"
+        f"are {' and '.join(f'{total:,}' for total in totals)}; of the batch sizes up to "
+        f"{batch_size}, {fitting} would do for {global_batch:,}"
     )
 
 
