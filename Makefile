@@ -49,7 +49,6 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 	$(BIN)/python -m pytest -m slow
 
-notebooks: export TQDM_DISABLE = 1
 notebooks: $(VENV)/.test
 	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
 

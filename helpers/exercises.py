@@ -103,7 +103,7 @@ def _sums_and_counts(generator: random.Random) -> dict[str, list[int]]:
     return {"sums": [count * generator.randint(1, 5) for count in counts], "counts": counts}
 
 
-_PILES = RunPlan(500, 32)
+_PILES = RunPlan(500, 64)
 _SPREAD_GRID = (1e-5, 1e-1, 9)  # first rate, last rate, how many
 _DROPPED = RunPlan(810, 8, epochs=3, drop_last=True)
 _KEPT = _DROPPED.replace(drop_last=False)

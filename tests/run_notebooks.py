@@ -6,6 +6,7 @@ no times, no state of widgets. So a diff shows what was meant.
 
 import base64
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -87,6 +88,7 @@ def store_verdicts() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["TQDM_DISABLE"] = "1"  # a bar would be stored as a widget
     for name in sys.argv[1:]:
         started = time.perf_counter()
         run(Path(name))

@@ -23,7 +23,7 @@ RIGHT = {
     "examples at a large batch": 25_000,  # 125 updates
     "noise scale by hand": 8,  # trace 0.75 ÷ (3 ÷ 32) = 8, squared length (40 - 16) ÷ 24 = 1
     "same batch in tokens": 128,
-    "piles of papers": (16, 20),
+    "piles of papers": (8, 52),
     "loss of an update": 1.6,
     "halve the noise": 4,
     "kept or dropped": (306, 303),
@@ -51,7 +51,7 @@ WRONG = {
     "a batch from a log": [10, 11, 96, None],
     "minutes of a run": [1.875, 135, 112.5],
     "a grid of rates": [10 ** (4 / 9), 10, 10 ** (4 / 7), "3.16"],
-    "piles of papers": [(15, 20), (16, 32), (500, 20), (16, 12), 16, (16,), ("16", "20"), None],
+    "piles of papers": [(7, 52), (8, 64), (500, 52), (8, 12), 8, (8,), ("8", "52"), None],
     "loss of an update": [2.5, 1.0, 16, 0.8, True, "1.6"],
     "halve the noise": [2, 1.41, 8, 0.25],
     "kept or dropped": [(304, 303), (306, 304), (102, 101), (303, 303)],

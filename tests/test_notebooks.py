@@ -14,6 +14,7 @@ from tests.run_notebooks import (
     METADATA,
     PICTURE,
     PICTURE_CELL,
+    WIDGET_TEXT,
     WIDGET_VIEW,
     normalise,
     picture_of,
@@ -72,6 +73,8 @@ def problems_of_outputs(notebook):
             if output.get("name") == "stderr":
                 yield f"{cell.id}: something on stderr is stored: {output.text[:80]}"
             data = output.get("data", {})
+            if data.get("text/plain") == WIDGET_TEXT and "widgets." not in cell.source:
+                yield f"{cell.id}: a progress bar is stored as if it were a widget"
             if WIDGET_VIEW in data:
                 yield f"{cell.id}: a widget is stored, which no reader can load"
             if "image/png" in data and not output.metadata.get("image/png", {}).get("alt"):
@@ -201,6 +204,11 @@ def progress_bar(notebook):
     cell_named(notebook, "noise").outputs.append(output)
 
 
+def bar_as_widget(notebook):
+    output = nbformat.v4.new_output("display_data", {"text/plain": WIDGET_TEXT})
+    cell_named(notebook, "noise").outputs.append(output)
+
+
 def other_kernel(notebook):
     notebook.metadata["kernelspec"]["name"] = "conda-root-py"
 
@@ -224,7 +232,7 @@ def no_recap(notebook):
 
 BREAKS = (
     strip, strip_one, never_run, swap, semicolon, reason_behind_marker, no_claim, ignore_all,
-    progress_bar, other_kernel, widget_state, widget_without_tag, no_alt, no_recap,
+    progress_bar, bar_as_widget, other_kernel, widget_state, widget_without_tag, no_alt, no_recap,
 )  # fmt: skip
 
 
