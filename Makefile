@@ -46,8 +46,8 @@ lint: $(VENV)/.test
 
 test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 notebooks: $(VENV)/.test
 	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)

@@ -36,6 +36,7 @@ print(IPython.__version__, ipywidgets.__version__)
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("colab"),  # its environments are made once
     pytest.mark.skipif(os.name == "nt", reason="links to installed packages"),
 ]
 
