@@ -28,7 +28,7 @@ def exact(name: str, value: Any) -> Fraction:  # noqa: ANN401
     if isinstance(value, bool):
         raise TypeError(expected)
     if isinstance(value, Rational):
-        return Fraction(value)
+        return Fraction(int(value.numerator), int(value.denominator))  # numpy's have numpy's parts
     if not isinstance(value, float):
         raise TypeError(expected)
     if not math.isfinite(value):

@@ -39,8 +39,13 @@ def verdict(number: str, statement: str, finding: str, ok: Any, /, **measured: A
     P0 “Bigger is better.”
        holds when it is free [price = 0]
     """
-    if not finding.startswith(VERDICTS):
-        raise ValueError(f"finding must begin with one of {VERDICTS}; got {finding!r}")
+    if not re.fullmatch(r"P\d+", number):
+        raise ValueError(f"number must be P and digits, such as 'P7'; got {number!r}")
+    if not _FINDING.fullmatch(finding):
+        raise ValueError(
+            f"finding must begin with one of {VERDICTS}, with a condition after when and no square "
+            f"brackets; got {finding!r}"
+        )
     numbers = _numbers(measured)
     if not _truth(ok):
         raise ClaimError(f"not borne out here: {number} {finding}{numbers}")
@@ -56,6 +61,7 @@ class Verdict(NamedTuple):
     notebook: str
 
 
+_FINDING = re.compile(rf"(?!holds when\W*$)({'|'.join(VERDICTS)})\b[^\[\]]*")
 _PRINTED = re.compile(r"^(P\d+) “(.*)”\n   (.*?)(?: \[.*\])?$", re.MULTILINE)
 
 
@@ -100,7 +106,8 @@ def _numbers(measured: dict[str, Any]) -> str:
 def _shown(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, (list, tuple)):
         return " / ".join(map(_shown, value))
-    value = value.item() if hasattr(value, "item") else value
+    if hasattr(value, "tolist"):  # of numpy or torch
+        return _shown(value.tolist())
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

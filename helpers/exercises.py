@@ -3,6 +3,7 @@
 A check works the right value out from its definition; no answer is written down here.
 """
 
+import copy
 import math
 import random
 from collections.abc import Callable
@@ -24,11 +25,17 @@ class Exercise:
     review: Review
 
 
+def _plain(answer: Any) -> Any:  # noqa: ANN401
+    """Return a number of numpy or torch as one of Python, and anything else as it is."""
+    return answer.item() if getattr(answer, "shape", None) == () else answer
+
+
 def _number(right: float, *, too_small: str, too_large: str) -> Review:
     """Review one number; say in which direction it is off, and what a usual reason is."""
 
     def review(answer: object) -> str | None:
-        if isinstance(answer, bool) or not isinstance(answer, (int, float)):
+        answer = _plain(answer)
+        if isinstance(answer, bool) or not isinstance(answer, (int, float)) or answer != answer:
             return f"a number is asked for, not {answer!r}."
         if math.isclose(answer, right, rel_tol=1e-6):
             return None
@@ -69,13 +76,14 @@ def _function(
         for _ in range(200):
             sizes = draw(generator)
             shown = ", ".join(f"{name}={value}" for name, value in sizes.items())
+            expected = right(**sizes)
             try:
-                value = answer(**sizes)
+                value = _plain(answer(**copy.deepcopy(sizes)))
             except Exception as error:
                 return f"with {shown} it raises {type(error).__name__}: {error}"
             if value is ...:
                 return "unanswered"
-            if not isinstance(value, (int, float)) or not math.isclose(value, right(**sizes)):
+            if not isinstance(value, (int, float)) or not math.isclose(value, expected):
                 return f"with {shown} it returns {value!r}, which is not right."
         return None
 

@@ -519,7 +519,8 @@ def activations_by_kind(
         trainable="full",
         checkpointing=False,
     )
-    tokens, layers, width = batch_size * context, setting.shape.layers, _widths(setting)
+    tokens = setting.batch_size * setting.context
+    layers, width = setting.shape.layers, _widths(setting)
     stream = setting.bytes * setting.shape.width if _copies_stream(setting) else 0
     return {
         "norms": tokens * ((2 * layers + 1) * width.norm + stream),

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple, overload
 
 from helpers._checks import exact, in_updates, updates_or_share, whole
@@ -532,13 +533,15 @@ def accumulation_for(
         return accumulation
     totals = [unit * times for times in (accumulation, accumulation + 1) if times]
     share, uneven = divmod(global_batch, devices * each)
-    sizes = [] if uneven else [size for size in range(1, batch_size + 1) if share % size == 0]
-    fitting = f"only {' or '.join(map(str, sizes[-5:]))}" if sizes else "none"
+    most = 0 if uneven else min(batch_size, share)
+    # The largest five will do, and the search for them is over soon.
+    sizes = list(islice((size for size in range(most, 0, -1) if share % size == 0), 5))[::-1]
+    fitting = f"{' or '.join(f'{size:,}' for size in sizes)}" if sizes else "none"
     raise ValueError(
         f"global_batch must be a multiple of batch_size × devices"
         f"{'' if each == 1 else ' × tokens_per_example'} = {unit:,}; got {global_batch:,}. Nearest "
-        f"are {' and '.join(f'{total:,}' for total in totals)}; of the batch sizes up to "
-        f"{batch_size}, {fitting} would do for {global_batch:,}"
+        f"{'is' if len(totals) == 1 else 'are'} {' and '.join(f'{total:,}' for total in totals)}; "
+        f"of the batch sizes up to {batch_size:,}, {fitting} would do for {global_batch:,}"
     )
 
 
@@ -593,11 +596,16 @@ def _mixed(value: int | Fraction) -> str:
     return f"{number:,} {rest}" if number else str(rest)
 
 
-def _length(text: str) -> int | float:
-    """Read "15" as updates, and "0.05" or "5%" as a share."""
-    if text.endswith("%"):
-        return float(Fraction(text[:-1]) / 100)
-    return float(text) if "." in text else int(text)
+def _warmup(text: str) -> int | float | Fraction:
+    """Read "15" as updates, and "0.05" or "5%" as a share, exactly."""
+    try:
+        if text.endswith("%"):
+            return Fraction(text[:-1]) / 100
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(
+            f"must be updates such as 15, or a share such as 0.05 or 5%; got {text!r}"
+        ) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -611,7 +619,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-steps", type=int)
     parser.add_argument("--drop-last", action="store_true")
     parser.add_argument(
-        "--warmup", type=_length, default=0, help="updates, or a share as 0.05, 5%%"
+        "--warmup", type=_warmup, default=0, help="updates, or a share as 0.05, 5%%"
     )
     parser.add_argument("--tokens", type=int, help="of all examples together")
     parser.add_argument("--json", action="store_true")

@@ -49,7 +49,8 @@ def lr_factors(
     before the warmup is over.
 
     Transformers counts from 0: its update k gets (k − 1) / w, so its first update changes nothing.
-    Its curve for a run of n + 1 updates, without the first, is the curve here for n.
+    After a warmup its curve for n + 1 updates, without the first, is the curve here for n; without
+    a warmup the straight lines are the same.
 
     A warmup longer than the run is cut off where the run ends.
 

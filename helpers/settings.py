@@ -7,7 +7,7 @@ from helpers.plan import RunPlan
 from helpers.schedule import DECAYS
 
 TOOLS = ("transformers", "axolotl", "torchtune")
-# Transformers' names; its cosine and straight line are those of ``lr_factors``, one update later.
+# Transformers' names. After a warmup its curves are those of ``lr_factors``, one update later.
 SCHEDULERS = {
     "constant": "constant_with_warmup",
     "linear": "linear",
@@ -35,18 +35,18 @@ def settings_for(tool: str, plan: RunPlan, *, lr: float, decay: str = "cosine") 
     return make(plan, lr, decay)
 
 
-def _length(plan: RunPlan, epochs: str, steps: str) -> dict[str, Any]:
-    if plan.max_steps is not None:
-        return {steps: plan.max_steps}
-    whole_epochs = plan.epochs if isinstance(plan.epochs, int) else float(plan.epochs)
-    return {epochs: whole_epochs}
+def _length(plan: RunPlan, epochs: str) -> dict[str, Any]:
+    # Part of an epoch is given in updates: the tools multiply in floats, and then round up.
+    if plan.max_steps is not None or not isinstance(plan.epochs, int):
+        return {"max_steps": plan.total_steps}
+    return {epochs: plan.epochs}
 
 
 def _transformers(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
     return {
         "per_device_train_batch_size": plan.batch_size,
         "gradient_accumulation_steps": plan.accumulation,
-        **_length(plan, "num_train_epochs", "max_steps"),
+        **_length(plan, "num_train_epochs"),
         "learning_rate": lr,
         "lr_scheduler_type": SCHEDULERS[decay],
         "warmup_steps": plan.warmup_steps,
@@ -58,10 +58,11 @@ def _axolotl(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
     return {
         "micro_batch_size": plan.batch_size,
         "gradient_accumulation_steps": plan.accumulation,
-        **_length(plan, "num_epochs", "max_steps"),
+        **_length(plan, "num_epochs"),
         "learning_rate": lr,
         "lr_scheduler": SCHEDULERS[decay],
         "warmup_steps": plan.warmup_steps,
+        "dataloader_drop_last": plan.drop_last,
     }
 
 
@@ -83,11 +84,13 @@ def _torchtune(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
 def differences(plan: RunPlan) -> dict[str, list[str]]:
     """Return in words what each tool counts differently in this plan.
 
-    Transformers rounds updates an epoch up and repeats examples so that devices have as many, as
-    here, and starts its warmup at a rate of zero. torchtune leaves out the last batch and the last
-    window that are not full.
+    Transformers rounds updates an epoch up, as here, and starts its warmup at a rate of zero. With
+    several devices its Accelerate deals whole batches to them and fills the last ones up, where
+    here, and in ``DistributedSampler``, examples are dealt. torchtune leaves out the last batch and
+    the last window that are not full.
     """
-    notes: dict[str, list[str]] = {tool: [] for tool in TOOLS}
+    notes: dict[str, list[str]] = {tool: _dealt_in_batches(plan) for tool in TOOLS[:2]}
+    notes["torchtune"] = []
     if plan.warmup_steps:
         start = "The first update has a rate of zero, so the warmup is one update later."
         notes["transformers"].append(start)
@@ -102,3 +105,26 @@ def differences(plan: RunPlan) -> dict[str, list[str]]:
             f"fill a batch and a window is left out."
         )
     return notes
+
+
+def _dealt_in_batches(plan: RunPlan) -> list[str]:
+    """Return what differs on several devices where whole batches are dealt to them."""
+    if plan.devices == 1:
+        return []
+    if plan.drop_last:
+        batches = plan.examples // plan.batch_size // plan.devices
+    else:
+        batches = -(-plan.examples // (plan.batch_size * plan.devices))
+    updates = -(-batches // plan.accumulation)
+    if updates != plan.steps_per_epoch:
+        return [
+            f"It makes {updates:,} updates an epoch and not {plan.steps_per_epoch:,}: it deals "
+            f"whole batches to the devices."
+        ]
+    seen = batches * plan.batch_size * plan.devices
+    if seen != plan.examples_seen:
+        return [
+            f"It sees {seen:,} examples an epoch and not {plan.examples_seen:,}: it deals whole "
+            f"batches to the devices, and fills up the last ones."
+        ]
+    return []

@@ -77,3 +77,22 @@ def test_stored_verdicts_are_those_of_the_notebooks():
     notebooks = Path(__file__).parent.parent / "notebooks"
     assert stored_verdicts() == collect_verdicts(notebooks)
     assert {verdict.number for verdict in stored_verdicts()} == {f"P{n}" for n in range(1, 24)}
+
+
+@pytest.mark.parametrize(
+    ("number", "finding", "words"),
+    [
+        ("7", "holds", "number must be P and digits"),
+        ("P7", "holdsnonsense", "finding must begin with"),
+        ("P7", "holds when", "finding must begin with"),
+        ("P7", "holds when B is in [8, 64]", "no square brackets"),
+    ],
+)
+def test_a_verdict_that_could_not_be_collected_is_refused(number, finding, words):
+    with pytest.raises(ValueError, match=words):
+        verdict(number, "S", finding, True)
+
+
+def test_a_false_claim_shows_all_elements_of_what_was_measured():
+    with pytest.raises(ClaimError, match=r"losses = 1 / 2"):
+        claim("x", False, losses=torch.tensor([1.0, 2.0]))

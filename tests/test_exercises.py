@@ -1,6 +1,9 @@
+import math
 import re
 
+import numpy
 import pytest
+import torch
 
 from helpers.exercises import EXERCISES, assess, check, hint
 
@@ -186,3 +189,17 @@ def test_unknown_name_is_told(call):
         call("no such exercise", 1)
     with pytest.raises(ValueError, match="name must be one of"):
         hint("no such exercise")
+
+
+def test_numbers_of_numpy_and_torch_count_and_a_function_may_empty_its_lists():
+    for number in (numpy.int64(16), numpy.float32(16), torch.tensor(16)):
+        assert assess("accumulation for 512", number)[0]
+    assert not assess("accumulation for 512", math.nan)[0]
+
+    def emptying(sums, counts):
+        total, targets = 0, 0
+        while sums:
+            total, targets = total + sums.pop(), targets + counts.pop()
+        return torch.tensor(total / targets, dtype=torch.float64)
+
+    assert assess("the loss of an accumulated update", emptying)[0]

@@ -7,6 +7,7 @@ import tracemalloc
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -500,11 +501,13 @@ def test_accumulation_in_tokens():
 
 def test_global_batch_that_cannot_be_made_is_refused_with_what_can():
     # nanochat 532: one pass is 4 × 256 tokens, more than the 512 that are wanted
-    with pytest.raises(ValueError, match=r"= 1,024; got 512. Nearest are 1,024; .*only 1 or 2 "):
+    with pytest.raises(ValueError, match=r"= 1,024; got 512. Nearest is 1,024; .*1 or 2 would"):
         accumulation_for(512, batch_size=4, tokens_per_example=256)
     # 100 on 4 devices is 25 each: 8 does not divide it, and 1 and 5 do
-    with pytest.raises(ValueError, match=r"got 100. Nearest are 96 and 128; .*only 1 or 5 would"):
+    with pytest.raises(ValueError, match=r"Nearest are 96 and 128; .*up to 8, 1 or 5 would"):
         accumulation_for(100, batch_size=8, devices=4)
+    with pytest.raises(ValueError, match=r"Nearest is 1,000,000,000; .*, 1 or 7 would do for 7"):
+        accumulation_for(7, batch_size=10**9)
     with pytest.raises(ValueError, match="up to 8, none would do for 10"):
         accumulation_for(10, batch_size=8, devices=4)
     # transformers 25956: an effective batch of 8 cannot be kept with 3
@@ -560,3 +563,25 @@ def test_command_line_says_what_is_wrong(capsys, words, said):
     with pytest.raises(SystemExit):
         main(["--examples", "100", "--batch-size", "8", *words])
     assert said in capsys.readouterr().err
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    plan = RunPlan(800, 8, epochs=numpy.int64(3))
+    assert type(plan.epochs) is int
+    assert json.loads(json.dumps(plan.as_dict()))["total_steps"] == 300
+
+
+@pytest.mark.parametrize("text", ["1/0%", "abc", "%"])
+def test_a_warmup_that_cannot_be_read_is_refused_with_what_can(text, capsys):
+    with pytest.raises(SystemExit):
+        main(["--examples", "810", "--batch-size", "8", "--warmup", text])
+    assert f"updates such as 15, or a share such as 0.05 or 5%; got {text!r}" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(("text", "updates"), [("1/3%", 1), ("1e-2", 3), ("100%", 300), ("7", 7)])
+def test_a_share_on_the_command_line_is_exact(text, updates, capsys):
+    sizes = ["--examples", "30000", "--batch-size", "100"]
+    main([*sizes, "--warmup", text, "--json"])
+    assert json.loads(capsys.readouterr().out)["warmup_steps"] == updates

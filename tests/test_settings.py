@@ -24,6 +24,7 @@ def test_each_tool_gets_its_own_names():
         "learning_rate": 1e-4,
         "lr_scheduler": "linear",
         "warmup_steps": 15,
+        "dataloader_drop_last": False,
     }
     assert settings_for("torchtune", PLAN, lr=1e-4) == {
         "batch_size": 4,
@@ -38,7 +39,29 @@ def test_a_number_of_updates_takes_the_place_of_epochs():
     settings = settings_for("transformers", RunPlan(800, 8, max_steps=39), lr=1e-4)
     assert settings["max_steps"] == 39
     assert "num_train_epochs" not in settings
-    assert settings_for("axolotl", RunPlan(800, 8, epochs=1.5), lr=1.0)["num_epochs"] == 1.5
+    # 0.07 × 100 is 7.000000000000001 in floats, which a tool would round up to 8.
+    for tool in ("transformers", "axolotl"):
+        assert settings_for(tool, RunPlan(800, 8, epochs=0.07), lr=1.0)["max_steps"] == 7
+
+
+@pytest.mark.parametrize("tool", ["transformers", "axolotl"])
+def test_dropping_the_last_batch_reaches_the_tool(tool):
+    assert settings_for(tool, RunPlan(810, 8, drop_last=True), lr=1.0)["dataloader_drop_last"]
+
+
+# Seen with Accelerate 1.15: it fills whole batches up, 832 of 810; with drop_last 47 examples by 8
+# on 3 devices are one batch each, where dealing examples gives two.
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (RunPlan(810, 8, devices=8), "sees 832 examples an epoch and not 816"),
+        (RunPlan(47, 8, devices=3, drop_last=True), "makes 1 updates an epoch and not 2"),
+        (RunPlan(800, 8, devices=4), None),
+    ],
+)
+def test_whole_batches_are_dealt_to_devices(plan, words):
+    notes = differences(plan)["transformers"]
+    assert [words in note for note in notes] == ([] if words is None else [True])
 
 
 def test_what_a_tool_leaves_out_is_said():
