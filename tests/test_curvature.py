@@ -19,6 +19,13 @@ def test_a_negative_eigenvalue_of_larger_size_does_not_hide_the_largest(curvatur
     assert sharpness(model, *as_data(64)) == pytest.approx(curvature.max().item(), rel=1e-6)
 
 
+def test_a_spectrum_that_is_almost_symmetric_is_no_trap():
+    """As before training, where power iteration would go back and forth between both ends."""
+    curvature = torch.cat([torch.linspace(-1, 1, 96).double() ** 3 * 16, torch.tensor([-16.01])])
+    model = NoisyQuadratic(torch.zeros(97).double(), curvature, 0.01 * points(64, 97))
+    assert sharpness(model, *as_data(64)) == pytest.approx(16, rel=1e-2)
+
+
 def test_largest_eigenvalue_of_the_whole_hessian():
     model = SmallLM(ModelConfig(5, 4, 4, 1, 1)).double()
     generator = torch.Generator().manual_seed(0)
@@ -37,7 +44,7 @@ def test_largest_eigenvalue_of_the_whole_hessian():
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         eigenvalues = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, flat))
     assert -eigenvalues.min() > eigenvalues.max()  # the largest in size is a negative one
-    assert sharpness(model, inputs, targets, iterations=300) == pytest.approx(
+    assert sharpness(model, inputs, targets, iterations=60) == pytest.approx(
         eigenvalues.max().item(), rel=1e-3
     )
     assert all(part.grad is None for part in parts)
