@@ -19,14 +19,20 @@ SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```", re.D
 CHECK = re.compile(r"^check\((.*)\)$", re.MULTILINE)
 
 
-def for_students(notebook: NotebookNode) -> NotebookNode:
-    """Take outputs and solutions out of a notebook, and return it."""
+def without_outputs(notebook: NotebookNode) -> NotebookNode:
+    """Take the outputs out of a notebook, and return it as if it had never run."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-        else:
-            cell.source = FOLD.sub("", cell.source)
     return notebook
+
+
+def for_students(notebook: NotebookNode) -> NotebookNode:
+    """Take outputs and solutions out of a notebook, and return it."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = FOLD.sub("", cell.source)
+    return without_outputs(notebook)
 
 
 def for_nbgrader(notebook: NotebookNode, name: str) -> NotebookNode:

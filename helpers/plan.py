@@ -536,7 +536,7 @@ def accumulation_for(
     most = 0 if uneven else min(batch_size, share)
     # The largest five will do, and the search for them is over soon.
     sizes = list(islice((size for size in range(most, 0, -1) if share % size == 0), 5))[::-1]
-    fitting = f"{' or '.join(f'{size:,}' for size in sizes)}" if sizes else "none"
+    fitting = " or ".join(f"{size:,}" for size in sizes) or "none"
     raise ValueError(
         f"global_batch must be a multiple of batch_size × devices"
         f"{'' if each == 1 else ' × tokens_per_example'} = {unit:,}; got {global_batch:,}. Nearest "

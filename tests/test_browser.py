@@ -18,6 +18,8 @@ from typing import NamedTuple
 import nbformat
 import pytest
 
+from course.hand_out import without_outputs
+
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
@@ -57,7 +59,7 @@ def lab(tmp_path_factory):
     notebooks = home / "notebooks"
     notebooks.mkdir()
     for path in PATHS:
-        nbformat.write(without_outputs(path), notebooks / path.name)
+        nbformat.write(without_outputs(nbformat.read(path, as_version=4)), notebooks / path.name)
     for name, values in SETTINGS.items():
         settings = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         settings.parent.mkdir(parents=True)
@@ -82,14 +84,6 @@ def lab(tmp_path_factory):
     finally:
         server.terminate()
         server.wait(30)
-
-
-def without_outputs(path):
-    notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    return notebook
 
 
 def wait_for(address, server):

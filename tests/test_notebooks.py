@@ -9,6 +9,7 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
+from course.hand_out import SOLUTION, without_outputs
 from helpers import exercises
 from tests.run_notebooks import (
     METADATA,
@@ -26,7 +27,6 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IGNORED = "nbval-ignore-output"
 SPEAKS = re.compile(r"^(print|claim|verdict|check|plots\.|widgets\.)|^    print\(", re.MULTILINE)
 CLAIMS = re.compile(r"^(claim|verdict)\(", re.MULTILINE)
-SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```", re.DOTALL)
 SECTIONS = ("## What people say", "## Recap", "## References")
 
 
@@ -162,11 +162,6 @@ def cell_named(notebook, name):
     return next(cell for cell in notebook.cells if cell.id == name)
 
 
-def strip(notebook):
-    for cell in code_cells(notebook):
-        cell.outputs, cell.execution_count = [], None
-
-
 def strip_one(notebook):
     cell_named(notebook, "piles").outputs = []
 
@@ -231,8 +226,9 @@ def no_recap(notebook):
 
 
 BREAKS = (
-    strip, strip_one, never_run, swap, semicolon, reason_behind_marker, no_claim, ignore_all,
-    progress_bar, bar_as_widget, other_kernel, widget_state, widget_without_tag, no_alt, no_recap,
+    without_outputs, strip_one, never_run, swap, semicolon, reason_behind_marker, no_claim,
+    ignore_all, progress_bar, bar_as_widget, other_kernel, widget_state, widget_without_tag,
+    no_alt, no_recap,
 )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import nbformat
 import pytest
 
 from helpers.exercises import EXERCISES
+from tests.test_set_up_cell import REPOSITORY
 
 ROOT = Path(__file__).parent.parent
-REPOSITORY = "https://github.com/batch-notebooks/batch-notebooks"
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
