@@ -9,7 +9,18 @@ import helpers
 MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
 WITH_EXAMPLES = {
     f"helpers.{name}"
-    for name in ("plan", "schedule", "data", "claims", "noise", "shapes", "footprint", "memory")
+    for name in (
+        "plan",
+        "schedule",
+        "data",
+        "world",
+        "claims",
+        "replicates",
+        "noise",
+        "shapes",
+        "footprint",
+        "memory",
+    )
 }
 
 
