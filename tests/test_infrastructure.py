@@ -13,10 +13,13 @@ MODULES = {path.stem: path for path in (ROOT / "helpers").glob("*.py") if path.s
 
 # An arrow points from a module to those that may import it, and never back.
 LAYERS = (
-    {"_checks", "_progress"},
-    {"plan", "schedule", "settings", "claims", "shapes", "footprint"},
+    {"_checks", "_progress", "_replica"},
+    {"plan", "schedule", "settings", "claims", "shapes", "footprint", "history"},
     {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
-    {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
+    {"accumulate", "checkpoint", "noise", "curvature", "memory"},
+    {"examples", "_arguments"},
+    {"keeper"},
+    {"train"},
     {"sweep", "parallel"},
     {"plots"},
     {"widgets"},
@@ -50,7 +53,9 @@ def test_imports_go_one_way(name):
     assert imports_of_ours(MODULES[name]) <= allowed
 
 
-@pytest.mark.parametrize("name", ["plan", "schedule", "settings", "_checks", "shapes", "footprint"])
+@pytest.mark.parametrize(
+    "name", ["plan", "schedule", "settings", "_checks", "shapes", "footprint", "history"]
+)
 def test_arithmetic_needs_no_torch(name):
     assert not {found for found in imports(MODULES[name]) if found.split(".")[0] == "torch"}
     assert imports_of_ours(MODULES[name]) <= {"_checks", "plan", "schedule", "shapes"}
