@@ -17,8 +17,9 @@ WITH_EXAMPLES = {
         "claims",
         "noise",
         "shapes",
-        "footprint",
-        "memory",
+        "footprint.breakdown",
+        "footprint.activations",
+        "memory.measurement",
     )
 }
 

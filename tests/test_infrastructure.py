@@ -20,7 +20,7 @@ MODULES = {
 LAYERS = (
     {"_checks", "_progress"},
     {"plan", "schedule", "settings", "claims", "shapes", "footprint"},
-    {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
+    {"data", "model", "device", "exercises", "decoder"},
     {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
     {"sweep", "parallel"},
     {"plots"},
