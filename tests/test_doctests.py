@@ -6,11 +6,12 @@ import pytest
 
 import helpers
 
-MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
+MODULES = [module.name for module in pkgutil.walk_packages(helpers.__path__, "helpers.")]
 WITH_EXAMPLES = {
     f"helpers.{name}"
     for name in (
-        "plan",
+        "plan.run",
+        "plan.backward",
         "schedule",
         "data",
         "world",
@@ -18,8 +19,9 @@ WITH_EXAMPLES = {
         "replicates",
         "noise",
         "shapes",
-        "footprint",
-        "memory",
+        "footprint.breakdown",
+        "footprint.activations",
+        "memory.measurement",
     )
 }
 
