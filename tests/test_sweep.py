@@ -12,7 +12,8 @@ from helpers.data import CharTokenizer, collate, make_records
 from helpers.model import ModelConfig, SmallLM
 from helpers.noise import critical_batch
 from helpers.schedule import lr_factors
-from helpers.sweep import SweepResult, sweep, sweep_warmups
+from helpers.sweep import SweepResult, engine, sweep, sweep_warmups
+from helpers.sweep import result as results
 from helpers.train import train
 from tests.toys import NoisyQuadratic, as_data, points
 
@@ -97,14 +98,14 @@ def test_every_run_diverged_is_a_result():
 
 def test_stack_really_shrinks(monkeypatch):
     sizes = []
-    original = module._Stack.losses
+    original = engine.Stack.losses
 
     def watched(stack, inputs, targets):
         sizes.append(len(inputs))
         return original(stack, inputs, targets)
 
-    monkeypatch.setattr(module._Stack, "losses", watched)
-    monkeypatch.setattr(module, "_stack_size", lambda _, runs, __: len(runs))
+    monkeypatch.setattr(engine.Stack, "losses", watched)
+    monkeypatch.setattr(engine, "stack_size", lambda _, runs, __: len(runs))
     sweep(CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-3, 1e30]}, method="together")
     assert (sizes[0], sizes[-1]) == (2, 1)
 
@@ -122,7 +123,7 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
         return original(self, *arguments, **how)
 
     monkeypatch.setattr(torch.optim.SGD, "step", interrupted)
-    monkeypatch.setattr(module, "_stack_size", lambda *_: 3 if method == "together" else 0)
+    monkeypatch.setattr(engine, "stack_size", lambda *_: 3 if method == "together" else 0)
     # batch 4 makes 50 updates in each of its three runs, batch 16 makes 12
     limit = 50 + 5 if method == "together" else 3 * 50 + 12 + 5
     result = sweep(CONFIG, WINDOWS, **GRID, method=method)
@@ -145,23 +146,23 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
     ],
 )
 def test_auto_takes_what_was_fastest(monkeypatch, one, stacks, chosen):
-    monkeypatch.setattr(module, "_time_one", lambda *_: one)
-    monkeypatch.setattr(module, "_time_stack", lambda _, runs: stacks[len(runs)])
-    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
-    job = module._Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
-    assert module._stack_size(job, [None] * 45, "auto") == chosen
+    monkeypatch.setattr(engine, "_time_one", lambda *_: one)
+    monkeypatch.setattr(engine, "_time_stack", lambda _, runs: stacks[len(runs)])
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
+    job = engine.Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
+    assert engine.stack_size(job, [None] * 45, "auto") == chosen
 
 
 def test_trial_is_short_beside_the_work(monkeypatch):
-    monkeypatch.setattr(module, "_time_one", lambda *_: 1.0)
-    monkeypatch.setattr(module, "_time_stack", lambda *_: pytest.fail("tried"))
-    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
-    job = module._Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
-    assert module._stack_size(job, [None] * 45, "auto") == 0
+    monkeypatch.setattr(engine, "_time_one", lambda *_: 1.0)
+    monkeypatch.setattr(engine, "_time_stack", lambda *_: pytest.fail("tried"))
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
+    job = engine.Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
+    assert engine.stack_size(job, [None] * 45, "auto") == 0
 
 
 def test_sweep_too_large_for_memory_is_split(monkeypatch):
-    monkeypatch.setattr(module, "CPU_LIMIT", 60_000)
+    monkeypatch.setattr(engine, "CPU_LIMIT", 60_000)
     result = sweep(CONFIG, WINDOWS, **GRID, seeds=[0, 1, 2], method="together")
     small, large = (int(result.ways[size].split()[-1]) for size in (4, 16))
     assert 1 <= large < small < 9
@@ -243,7 +244,7 @@ def test_fewest_updates_are_a_mean_over_seeds_at_the_rate_that_brings_all_of_the
 
 @pytest.mark.parametrize("method", ["one-by-one", "together"])
 def test_warmups_side_by_side_are_sweeps_of_one_warmup_each(monkeypatch, method):
-    monkeypatch.setattr(module, "_stack_size", lambda _, runs, m: m == "together" and len(runs))
+    monkeypatch.setattr(engine, "stack_size", lambda _, runs, m: m == "together" and len(runs))
     how = GRID | {
         "seeds": [0, 3],
         "optimizer": "momentum",
@@ -258,7 +259,7 @@ def test_warmups_side_by_side_are_sweeps_of_one_warmup_each(monkeypatch, method)
 
 
 def test_interrupt_marks_the_result_of_every_warmup(monkeypatch):
-    monkeypatch.setattr(module, "_run_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(module, "run_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     results = sweep_warmups(CONFIG, WINDOWS, warmups=[0, 5], **GRID)
     assert all(result.interrupted and not result.finished.any() for result in results.values())
 
@@ -276,7 +277,7 @@ def test_stored_sweep_is_the_same(tmp_path):
     result.save(tmp_path / "sweep.safetensors")
     loaded = SweepResult.load(tmp_path / "sweep.safetensors")
     assert_same(result, loaded, 0)
-    for name in (*module._SETTINGS, *module._NOTES):
+    for name in (*results.SETTINGS, *results.NOTES):
         assert getattr(loaded, name) == getattr(result, name)
     assert repr(loaded) == repr(result)
 
@@ -290,7 +291,7 @@ def test_damaged_file_is_refused(tmp_path):
     path.write_text("not a sweep")
     with pytest.raises(ValueError, match="written by save"):
         SweepResult.load(path)
-    module.save_file({"loss": torch.ones(1)}, path)
+    results.save_file({"loss": torch.ones(1)}, path)
     with pytest.raises(ValueError, match="written by save"):
         SweepResult.load(path)
     with pytest.raises(FileNotFoundError):
@@ -324,7 +325,7 @@ def test_damaged_file_is_refused(tmp_path):
     ],
 )
 def test_bad_sweep_is_named_before_any_work(monkeypatch, change, word):
-    monkeypatch.setattr(module, "_run_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr(module, "run_all", lambda *_: pytest.fail("work was done"))
     how = {"data": WINDOWS} | GRID | change
     with pytest.raises((ValueError, TypeError), match=word):
         sweep(CONFIG, how.pop("data"), **how)
@@ -408,7 +409,7 @@ def test_critical_batch_of_a_known_problem(known):
 
 
 def first_to_reach(target, steps, curves):
-    crossings = [module._crossing(steps, curve, target) for curve in curves]
+    crossings = [results._crossing(steps, curve, target) for curve in curves]
     return min(filter(math.isfinite, crossings))
 
 
