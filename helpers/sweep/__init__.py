@@ -12,8 +12,9 @@ from helpers._progress import hidden_bars, progress
 from helpers.device import pick, seed_everything
 from helpers.model import ModelConfig, SmallLM
 from helpers.plan import RunPlan
+from helpers.sweep.best import Best
 from helpers.sweep.engine import run_all
-from helpers.sweep.result import Best, SweepResult
+from helpers.sweep.result import SweepResult
 from helpers.sweep.stack import ELEMENTWISE, Job, Run
 from helpers.train import OPTIMIZERS, Data, Examples, build_optimizer
 

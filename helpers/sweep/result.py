@@ -15,26 +15,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from helpers._checks import positive
+from helpers.sweep.best import Best, best_of
 
 SETTINGS = ("learning_rates", "batch_sizes", "seeds", "examples", "optimizer")
 NOTES = ("held_out_steps", "ways", "seconds", "interrupted")
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best learning rate at a batch size, and the loss that it promises.
-
-    ``low`` and ``high`` are the lowest and highest best rate of a single seed. ``at_edge`` is true
-    if the best of the grid is its first or last rate that did not diverge: the true one may then
-    lie outside. ``rate`` and ``loss`` are NaN if every run diverged.
-    """
-
-    batch_size: int
-    rate: float
-    loss: float
-    low: float
-    high: float
-    at_edge: bool
 
 
 @dataclass(eq=False)
@@ -42,7 +26,8 @@ class SweepResult:
     """What a grid of runs gave; axes are (seeds, batch sizes, learning rates).
 
     ``loss`` is the final held-out loss in nats a token, float64, NaN for a run that diverged or was
-    not finished. ``diverged_at`` is the update whose loss was not finite, 0 if there was none.
+    not finished. ``diverged_at`` is the update whose loss was not finite, 0 if there was none;
+    ``lost`` counts more runs than these.
     ``curves`` has the training loss of every update for each batch size, of shape (seeds, rates,
     updates), and ``held_out`` the held-out loss after each of ``held_out_steps``. ``ways`` says how
     the runs of a batch size were trained, and ``seconds`` how long they took.
@@ -69,24 +54,35 @@ class SweepResult:
         self.diverged_at = torch.zeros(shape, dtype=torch.int64)
         self.finished = torch.zeros(shape, dtype=torch.bool)
 
+    @property
+    def lost(self) -> Tensor:
+        """Whether a run ended above the loss it began with, or without a finite one; bool.
+
+        What a run began with is its held-out loss before any training. A run that was not finished
+        is not lost.
+        """
+        begun = torch.full_like(self.loss, math.nan)
+        for column, batch_size in enumerate(self.batch_sizes):
+            if batch_size in self.held_out:
+                begun[:, column] = self.held_out[batch_size][..., 0]
+        return self.finished & (~self.loss.isfinite() | (self.loss > begun))
+
+    def losses(self, batch_size: int) -> Tensor:
+        """Return the loss of each seed at each rate, of shape (seeds, rates); NaN if lost."""
+        column = self._column(batch_size)
+        return self.loss[:, column].masked_fill(self.lost[:, column], math.nan)
+
     def mean_loss(self, batch_size: int) -> Tensor:
         """Return the loss at each rate, averaged over seeds; NaN if a seed diverged."""
         return self.loss[:, self._column(batch_size)].mean(0)
 
     def best(self, batch_size: int) -> Best:
-        """Return the best rate at a batch size: the vertex of a parabola in log(rate).
+        """Return the best rate at a batch size, estimated for each seed alone; see ``Best``.
 
-        It goes through the best rate of the grid and its two neighbours, of the loss averaged over
-        seeds. Where a neighbour is missing or diverged, it is the rate of the grid.
+        For each seed it is the vertex of a parabola in log(rate), by least squares through the
+        rates near the best of the grid, and never outside them.
         """
-        logs = torch.tensor(self.learning_rates, dtype=torch.float64).log()
-        mean = self.mean_loss(batch_size)
-        if not mean.isfinite().any():
-            return Best(batch_size, *(math.nan,) * 4, at_edge=True)
-        where, loss, at_edge = _lowest(logs, mean)
-        seeds = [row for row in self.loss[:, self._column(batch_size)] if row.isfinite().any()]
-        alone = [math.exp(_lowest(logs, row)[0]) for row in seeds]
-        return Best(batch_size, math.exp(where), loss, min(alone), max(alone), at_edge)
+        return best_of(batch_size, self.learning_rates, self.losses(batch_size))
 
     def updates_to(self, target: float) -> Tensor:
         """Return the updates until the held-out loss first is ``target``, NaN where it never is.
@@ -119,31 +115,41 @@ class SweepResult:
         return self.batch_sizes.index(batch_size)
 
     def _rows(self) -> Iterator[list[str]]:
-        yield ["batch size", *(f"{rate:g}" for rate in self.learning_rates), "best rate", "seeds"]
+        rates = (f"{rate:g}" for rate in self.learning_rates)
+        yield ["batch size", *rates, "best rate", "95 % of resamples"]
         for column, batch_size in enumerate(self.batch_sizes):
             finished = self.finished[:, column].all(0)
             cells = [
-                "·" if not done else "×" if math.isnan(loss) else f"{loss:.3f}"
-                for loss, done in zip(self.mean_loss(batch_size).tolist(), finished)
+                "·" if not done else "lost" if lost else f"{loss:.3f}"
+                for loss, lost, done in zip(
+                    self.mean_loss(batch_size).tolist(), self.lost[:, column].any(0), finished
+                )
             ]
             best = self.best(batch_size)
             edge = " (edge)" if best.at_edge else ""
-            shown = (
-                ["×", ""]
-                if math.isnan(best.rate)
-                else [
-                    f"{best.rate:.3g}{edge}",
-                    f"{best.low:.3g} to {best.high:.3g}",
-                ]
+            shown = [f"{best.rate:.3g}{edge}", f"{best.low:.3g} to {best.high:.3g}"]
+            none = ["lost" if finished.all() else "·", ""]
+            yield [f"{batch_size:,}", *cells, *(none if math.isnan(best.rate) else shown)]
+
+    def _caption(self) -> str:
+        """Say what the cells hold, and what the signs in them mean."""
+        seeds = f"mean of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "one seed"
+        parts = [f"held-out loss, {self.optimizer}, {seeds}"]
+        if self.lost.any():
+            parts.append(
+                "lost: at least one seed ended above the loss it began with, or without a finite "
+                "loss"
             )
-            yield [f"{batch_size:,}", *cells, *shown]
+        if not self.finished.all():
+            parts.append("·: not finished")
+        return "; ".join(parts)
 
     def __repr__(self) -> str:
         rows = list(self._rows())
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths)) for row in rows]
-        note = f"SweepResult: {self.optimizer}, {len(self.seeds)} seeds, held-out loss"
-        return "\n".join([note + (", interrupted" if self.interrupted else ""), *lines])
+        note = "SweepResult" + (", interrupted" if self.interrupted else "")
+        return "\n".join([f"{note}: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
         head, *rows = ([html.escape(cell) for cell in row] for row in self._rows())
@@ -152,8 +158,7 @@ class SweepResult:
             for first, *rest in rows
         )
         return (
-            f"<table><caption>held-out loss, {html.escape(self.optimizer)}, mean of "
-            f"{len(self.seeds)} seeds; × diverged, · not finished</caption>"
+            f"<table><caption>{html.escape(self._caption())}</caption>"
             f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>{body}</table>"
         )
 
@@ -200,23 +205,6 @@ class SweepResult:
 
 def _tuple(value: Any) -> Any:  # noqa: ANN401
     return tuple(value) if isinstance(value, list) else value
-
-
-def _lowest(logs: Tensor, losses: Tensor) -> tuple[float, float, bool]:
-    """Return where a curve is lowest, by a parabola, how low, and if a neighbour is missing."""
-    known = losses.nan_to_num(math.inf, posinf=math.inf)
-    middle = int(known.argmin())
-    around = range(middle - 1, middle + 2)
-    if any(not 0 <= i < len(known) or known[i].isinf() for i in around):
-        return logs[middle].item(), known[middle].item(), True
-    x, y = (values[middle - 1 : middle + 2].tolist() for values in (logs, known))
-    left, right = (y[1] - y[0]) / (x[1] - x[0]), (y[2] - y[1]) / (x[2] - x[1])
-    curvature = (right - left) / (x[2] - x[0])
-    if curvature <= 0:  # three equal losses
-        return x[1], y[1], False
-    slope = left + curvature * (x[1] - x[0])  # at the middle point
-    shift = -slope / (2 * curvature)
-    return x[1] + shift, y[1] + slope * shift + curvature * shift**2, False
 
 
 def _crossing(steps: Sequence[int], losses: Sequence[float], target: float) -> float:
