@@ -12,7 +12,8 @@ from helpers.data import CharTokenizer, collate, make_records
 from helpers.model import ModelConfig, SmallLM
 from helpers.noise import critical_batch
 from helpers.schedule import lr_factors
-from helpers.sweep import SweepResult, sweep, sweep_warmups
+from helpers.sweep import SweepResult, engine, sweep, sweep_warmups
+from helpers.sweep import result as results
 from helpers.train import train
 from tests.toys import NoisyQuadratic, as_data, points
 
@@ -82,7 +83,7 @@ def test_diverged_run_leaves_and_disturbs_no_other(method):
     assert wild.finished.all()
     torch.testing.assert_close(wild.loss[..., :3], calm.loss)
     assert (wild.diverged_at[..., :3] == 0).all()
-    assert "×" in repr(wild)
+    assert "lost" in repr(wild)
 
 
 def test_every_run_diverged_is_a_result():
@@ -90,21 +91,22 @@ def test_every_run_diverged_is_a_result():
     best = result.best(4)
     assert math.isnan(best.rate)
     assert best.at_edge
-    assert "×" in repr(result)
-    assert "×" in result._repr_html_()
+    assert all(map(math.isnan, best.rates + best.losses))
+    assert "lost" in repr(result)
+    assert "lost" in result._repr_html_()
     assert result.updates_to(1.0).isnan().all()
 
 
 def test_stack_really_shrinks(monkeypatch):
     sizes = []
-    original = module._Stack.losses
+    original = engine.Stack.losses
 
     def watched(stack, inputs, targets):
         sizes.append(len(inputs))
         return original(stack, inputs, targets)
 
-    monkeypatch.setattr(module._Stack, "losses", watched)
-    monkeypatch.setattr(module, "_stack_size", lambda _, runs, __: len(runs))
+    monkeypatch.setattr(engine.Stack, "losses", watched)
+    monkeypatch.setattr(engine, "stack_size", lambda _, runs, __: len(runs))
     sweep(CONFIG, WINDOWS, **GRID | {"learning_rates": [1e-3, 1e30]}, method="together")
     assert (sizes[0], sizes[-1]) == (2, 1)
 
@@ -122,7 +124,7 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
         return original(self, *arguments, **how)
 
     monkeypatch.setattr(torch.optim.SGD, "step", interrupted)
-    monkeypatch.setattr(module, "_stack_size", lambda *_: 3 if method == "together" else 0)
+    monkeypatch.setattr(engine, "stack_size", lambda *_: 3 if method == "together" else 0)
     # batch 4 makes 50 updates in each of its three runs, batch 16 makes 12
     limit = 50 + 5 if method == "together" else 3 * 50 + 12 + 5
     result = sweep(CONFIG, WINDOWS, **GRID, method=method)
@@ -145,23 +147,23 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
     ],
 )
 def test_auto_takes_what_was_fastest(monkeypatch, one, stacks, chosen):
-    monkeypatch.setattr(module, "_time_one", lambda *_: one)
-    monkeypatch.setattr(module, "_time_stack", lambda _, runs: stacks[len(runs)])
-    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
-    job = module._Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
-    assert module._stack_size(job, [None] * 45, "auto") == chosen
+    monkeypatch.setattr(engine, "_time_one", lambda *_: one)
+    monkeypatch.setattr(engine, "_time_stack", lambda _, runs: stacks[len(runs)])
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
+    job = engine.Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
+    assert engine.stack_size(job, [None] * 45, "auto") == chosen
 
 
 def test_trial_is_short_beside_the_work(monkeypatch):
-    monkeypatch.setattr(module, "_time_one", lambda *_: 1.0)
-    monkeypatch.setattr(module, "_time_stack", lambda *_: pytest.fail("tried"))
-    monkeypatch.setattr(module, "_most_that_fit", lambda *_: 1000)
-    job = module._Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
-    assert module._stack_size(job, [None] * 45, "auto") == 0
+    monkeypatch.setattr(engine, "_time_one", lambda *_: 1.0)
+    monkeypatch.setattr(engine, "_time_stack", lambda *_: pytest.fail("tried"))
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
+    job = engine.Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
+    assert engine.stack_size(job, [None] * 45, "auto") == 0
 
 
 def test_sweep_too_large_for_memory_is_split(monkeypatch):
-    monkeypatch.setattr(module, "CPU_LIMIT", 60_000)
+    monkeypatch.setattr(engine, "CPU_LIMIT", 60_000)
     result = sweep(CONFIG, WINDOWS, **GRID, seeds=[0, 1, 2], method="together")
     small, large = (int(result.ways[size].split()[-1]) for size in (4, 16))
     assert 1 <= large < small < 9
@@ -190,7 +192,7 @@ def made(losses, rates=(1.0, 10.0, 100.0, 1000.0)):
     return result
 
 
-@given(st.floats(0.6, 1.4), st.floats(0.5, 5))
+@given(st.floats(0.6, 1.4), st.floats(0.01, 0.12))
 def test_best_rate_is_the_vertex_of_a_parabola(vertex, bend):
     losses = [2 + bend * (x - vertex) ** 2 for x in range(4)]
     best = made([losses]).best(8)
@@ -200,11 +202,96 @@ def test_best_rate_is_the_vertex_of_a_parabola(vertex, bend):
 
 
 def test_best_rate_comes_with_the_span_over_seeds():
-    losses = [[2 + (x - vertex) ** 2 for x in range(4)] for vertex in (0.8, 1.0, 1.3)]
+    losses = [[2 + (x - vertex) ** 2 / 10 for x in range(4)] for vertex in (0.8, 1.0, 1.3)]
     best = made(losses).best(8)
     assert best.low == pytest.approx(10**0.8)
     assert best.high == pytest.approx(10**1.3)
     assert best.rate == pytest.approx(10 ** ((0.8 + 1.0 + 1.3) / 3))
+    assert best.rates == pytest.approx([10**0.8, 10, 10**1.3])
+    assert best.losses == pytest.approx([2, 2, 2])
+
+
+FINE = tuple(2.0**k for k in range(7))
+
+
+def test_best_rate_is_a_fit_over_all_rates_near_it():
+    # Least squares through (-2, 2), (-1, 1), (0, 0), (1, 1), (2, 1) twentieths. Σx and Σx³ are 0,
+    # so the slope is Σxy / Σx² = -2 / 10.
+    best = made([[9.0, 2.10, 2.05, 2.0, 2.05, 2.05, 9.0]], FINE).best(8)
+    bend = (14 - 5 * 2) / (34 - 20)  # (Σx²y - n·mean(x²)·mean(y)) / (Σx⁴ - n·mean(x²)²)
+    assert math.log2(best.rate) == pytest.approx(3 + 0.2 / (2 * bend))
+
+
+@pytest.mark.parametrize("exploding", [2.25, 4.0, 1e9])
+def test_run_on_its_way_to_being_lost_does_not_bend_the_fit(exploding):
+    # (-2, 2), (-1, 1), (0, 0) and (1, 5) twentieths; what lies further up counts as 5.
+    best = made([[9.0, 2.1, 2.05, 2.0, exploding, 9.0, 9.0]], FINE).best(8)
+    by_hand = made([[9.0, 2.1, 2.05, 2.0, 2.25, 9.0, 9.0]], FINE).best(8)
+    assert (best.rate, best.loss) == pytest.approx((by_hand.rate, by_hand.loss))
+    assert FINE[2] < best.rate < FINE[3]
+    assert 1.96 < best.loss < 2.04
+
+
+LOSSES = st.one_of(st.floats(1, 5), st.floats(1.9, 2.1), st.just(math.nan))
+LANDSCAPES = st.integers(1, 7).flatmap(
+    lambda seeds: st.lists(st.lists(LOSSES, min_size=7, max_size=7), min_size=1, max_size=seeds)
+)
+
+
+@given(LANDSCAPES, st.randoms(use_true_random=False))
+def test_best_rate_lies_where_the_data_is(losses, random):
+    best = made(losses, FINE).best(8)
+    found = [rate for rate in best.rates if not math.isnan(rate)]
+    assert len(best.rates) == len(best.losses) == len(losses)
+    assert [math.isnan(rate) for rate in best.rates] == [
+        all(map(math.isnan, row)) for row in losses
+    ]
+    if not found:
+        assert math.isnan(best.rate)
+        return
+    assert FINE[0] * 0.999 <= min(found) <= best.low <= best.high <= max(found) <= FINE[-1] * 1.001
+    assert min(found) <= best.rate <= max(found)
+    for row, rate, loss in zip(losses, best.rates, best.losses):
+        if not math.isnan(rate):
+            lowest = min(y for y in row if not math.isnan(y))
+            assert lowest - 0.04 < loss < lowest + 0.25
+    if len(losses) == 1:
+        assert best.low == best.rate == best.high
+    random.shuffle(losses)
+    shuffled = made(losses, FINE).best(8)
+    assert (shuffled.rate, shuffled.loss) == pytest.approx((best.rate, best.loss), rel=1e-12)
+    assert (shuffled.low, shuffled.high) == pytest.approx((best.low, best.high), rel=1e-12)
+
+
+@pytest.mark.parametrize("seeds", [4, 12])
+def test_interval_holds_95_percent_of_resamples(seeds):
+    logs = torch.randn(seeds, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    losses = [[2 + (x - 1 - log / 4) ** 2 / 10 for x in range(4)] for log in logs.tolist()]
+    best = made(losses).best(8)
+    rates = torch.tensor(best.rates, dtype=torch.float64).log()
+    drawn = torch.randint(seeds, (100_000, seeds), generator=torch.Generator().manual_seed(2))
+    means = rates[drawn].mean(1).exp()
+    assert (means < best.low - 1e-9).double().mean() < 0.03
+    assert (means > best.high + 1e-9).double().mean() < 0.03
+    assert ((means > best.low * 1.001) & (means < best.high * 0.999)).double().mean() < 0.955
+
+
+def test_lost_is_a_run_that_ended_above_its_start_or_nowhere():
+    result = made([[2.0, 4.5, math.nan, 3.0], [2.0, 4.5, 3.0, 3.0]])
+    assert result.lost.tolist() == [[[False, False, True, False]], [[False] * 4]]
+    result.held_out[8] = torch.full((2, 4, 2), 4.6)
+    result.held_out[8][1] = 4.4
+    result.finished[1, 0, 0] = False
+    assert result.lost.tolist() == [[[False, False, True, False]], [[False, True, False, False]]]
+    assert result.losses(8).isnan().tolist() == [
+        [False] * 2 + [True, False],
+        [False, True] + [False] * 2,
+    ]
+    row = repr(result).splitlines()[2].split()
+    assert row[:5] == ["8", "·", "lost", "lost", "3.000"]
+    assert "above the loss it began with" in repr(result)
+    assert "not finished" in result._repr_html_()
+    assert result.best(8).rates[1] == pytest.approx(1.0)  # its neighbour is lost
 
 
 @pytest.mark.parametrize(
@@ -243,7 +330,7 @@ def test_fewest_updates_are_a_mean_over_seeds_at_the_rate_that_brings_all_of_the
 
 @pytest.mark.parametrize("method", ["one-by-one", "together"])
 def test_warmups_side_by_side_are_sweeps_of_one_warmup_each(monkeypatch, method):
-    monkeypatch.setattr(module, "_stack_size", lambda _, runs, m: m == "together" and len(runs))
+    monkeypatch.setattr(engine, "stack_size", lambda _, runs, m: m == "together" and len(runs))
     how = GRID | {
         "seeds": [0, 3],
         "optimizer": "momentum",
@@ -258,7 +345,7 @@ def test_warmups_side_by_side_are_sweeps_of_one_warmup_each(monkeypatch, method)
 
 
 def test_interrupt_marks_the_result_of_every_warmup(monkeypatch):
-    monkeypatch.setattr(module, "_run_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(module, "run_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     results = sweep_warmups(CONFIG, WINDOWS, warmups=[0, 5], **GRID)
     assert all(result.interrupted and not result.finished.any() for result in results.values())
 
@@ -276,7 +363,7 @@ def test_stored_sweep_is_the_same(tmp_path):
     result.save(tmp_path / "sweep.safetensors")
     loaded = SweepResult.load(tmp_path / "sweep.safetensors")
     assert_same(result, loaded, 0)
-    for name in (*module._SETTINGS, *module._NOTES):
+    for name in (*results.SETTINGS, *results.NOTES):
         assert getattr(loaded, name) == getattr(result, name)
     assert repr(loaded) == repr(result)
 
@@ -290,7 +377,7 @@ def test_damaged_file_is_refused(tmp_path):
     path.write_text("not a sweep")
     with pytest.raises(ValueError, match="written by save"):
         SweepResult.load(path)
-    module.save_file({"loss": torch.ones(1)}, path)
+    results.save_file({"loss": torch.ones(1)}, path)
     with pytest.raises(ValueError, match="written by save"):
         SweepResult.load(path)
     with pytest.raises(FileNotFoundError):
@@ -324,7 +411,7 @@ def test_damaged_file_is_refused(tmp_path):
     ],
 )
 def test_bad_sweep_is_named_before_any_work(monkeypatch, change, word):
-    monkeypatch.setattr(module, "_run_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr(module, "run_all", lambda *_: pytest.fail("work was done"))
     how = {"data": WINDOWS} | GRID | change
     with pytest.raises((ValueError, TypeError), match=word):
         sweep(CONFIG, how.pop("data"), **how)
@@ -338,17 +425,21 @@ def test_optimizer_that_cannot_be_stacked_runs_one_by_one():
     assert result.optimizer == "Adafactor"
 
 
-# A noisy quadratic in one dimension, h = 1: from w the mean of w² after n updates of SGD at rate e
-# with batch B is (1 - e)^2n w² + e² s²/B (1 - (1 - e)^2n) / (1 - (1 - e)²).
+# A noisy quadratic, h = 1: from w the mean of w² after n updates of SGD at rate e with batch B is
+# (1 - e)^2n w² + e² s²/B (1 - (1 - e)^2n) / (1 - (1 - e)²). Start and spread are shared out to many
+# dimensions: in one alone a seed's best rate is that of its luck.
 START, SPREAD = 4.0, 2.0
-DRAWN = 20_000
+DRAWN, DIMENSIONS = 20_000, 64
+SHARE = DIMENSIONS**-0.5
 # Held out are two more points at ± SPREAD: their mean and variance are exactly the right ones.
-POINTS = torch.cat([points(DRAWN, 1, spread=SPREAD), torch.tensor([[SPREAD], [-SPREAD]])])
+ENDS = SHARE * SPREAD * torch.tensor([[1.0], [-1.0]]).expand(2, DIMENSIONS)
+POINTS = torch.cat([points(DRAWN, DIMENSIONS, spread=SHARE * SPREAD), ENDS])
 HELD_OUT = tuple(part[DRAWN:] for part in as_data(DRAWN + 2))
 
 
 def quadratic(_):
-    return NoisyQuadratic(torch.tensor([START]).double(), torch.ones(1).double(), POINTS)
+    start = torch.full((DIMENSIONS,), SHARE * START, dtype=torch.float64)
+    return NoisyQuadratic(start, torch.ones_like(start), POINTS)
 
 
 def expected_loss(rate, batch_size, updates):
@@ -357,7 +448,7 @@ def expected_loss(rate, batch_size, updates):
 
 
 def moments(rate, batch_size, updates):
-    """Return the mean and the variance of w after so many updates."""
+    """Return the mean and the variance of w, in all dimensions, after so many updates."""
     shrink = (1 - rate) ** updates
     noise = rate**2 * SPREAD**2 / batch_size * (1 - shrink**2) / (1 - (1 - rate) ** 2)
     return shrink * START, noise
@@ -377,7 +468,7 @@ def test_losses_of_a_known_problem(known):
         updates = known.examples[column] // size
         for row, rate in enumerate(known.learning_rates):
             mean, variance = moments(rate, size, updates)
-            deviation = math.sqrt(2 * variance**2 + 4 * variance * mean**2) / 2  # of w²/2
+            deviation = math.sqrt(2 * variance**2 + 4 * variance * mean**2) / 2 * SHARE  # of w²/2
             error = deviation / len(known.seeds) ** 0.5
             measured = known.loss[:, column, row].mean().item()
             assert measured == pytest.approx(expected_loss(rate, size, updates), abs=4 * error)
@@ -408,7 +499,7 @@ def test_critical_batch_of_a_known_problem(known):
 
 
 def first_to_reach(target, steps, curves):
-    crossings = [module._crossing(steps, curve, target) for curve in curves]
+    crossings = [results._crossing(steps, curve, target) for curve in curves]
     return min(filter(math.isfinite, crossings))
 
 

@@ -1,0 +1,189 @@
+"""Train all runs of one batch size: in stacks or one by one, whichever a trial found faster."""
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+from tqdm.auto import tqdm
+
+from helpers.device import seed_everything
+from helpers.memory import peak_of_saved_tensors
+from helpers.sweep.result import SweepResult
+from helpers.sweep.stack import Batches, Job, Run, Stack
+from helpers.train import Examples, train
+
+TRIED_UPDATES = 3  # of each size of stack, to see which is fastest
+WORTH_TRYING = 0.02  # of all updates to come
+SMALLEST_STACK = 5  # fewer runs hardly pay
+CLEARLY_FASTER = 0.95
+CPU_LIMIT = 2**30  # bytes that a stack may keep for its backward pass
+
+
+def run_all(job: Job, runs: Sequence[Run], method: str, bar: tqdm) -> None:
+    """Train all runs of one batch size, and put what they gave into their results."""
+    size, results = job.plan.batch_size, {id(run.result): run.result for run in runs}.values()
+    for result in results:
+        _make_room(job, result)
+    started = time.perf_counter()
+    try:
+        stack = stack_size(job, runs, method)
+        for result in results:
+            result.ways[size] = f"in stacks of {stack}" if stack else "one by one"
+        for part in _parts(runs, stack or 1):
+            (_train_stack if stack else _train_one)(job, part)
+            bar.update(len(part) * job.plan.total_steps)
+            for run in part:
+                _conclude(job, run)
+    finally:
+        for result in results:
+            result.seconds[size] = time.perf_counter() - started
+
+
+def _make_room(job: Job, result: SweepResult) -> None:
+    size, shape = job.plan.batch_size, result.loss[:, 0].shape
+    result.curves[size] = torch.full((*shape, job.plan.total_steps), math.nan, dtype=torch.float64)
+    result.held_out_steps[size] = job.eval_steps
+    result.held_out[size] = torch.full((*shape, len(job.eval_steps)), math.nan, dtype=torch.float64)
+
+
+def _parts(runs: Sequence[Run], stack: int) -> Iterator[Sequence[Run]]:
+    """Yield the runs in as few stacks as will do, of nearly the same size."""
+    count = -(-len(runs) // stack)
+    for number in range(count):
+        yield runs[number * len(runs) // count : (number + 1) * len(runs) // count]
+
+
+def _note_divergence(job: Job, run: Run, step: int) -> None:
+    row, rate = run.place
+    run.result.diverged_at[row, run.result.batch_sizes.index(job.plan.batch_size), rate] = step
+
+
+def _conclude(job: Job, run: Run) -> None:
+    size, (row, rate), result = job.plan.batch_size, run.place, run.result
+    at = (row, result.batch_sizes.index(size), rate)
+    result.finished[at] = True
+    loss = result.held_out[size][row, rate, -1]
+    if loss.isfinite():
+        result.loss[at] = loss
+    elif result.diverged_at[at] == 0:  # the very last update did it
+        _note_divergence(job, run, job.plan.total_steps)
+
+
+def _train_one(job: Job, runs: Sequence[Run]) -> None:
+    (run,) = runs
+    history = train(
+        job.make(run.seed),
+        job.data,
+        batch_size=job.plan.batch_size,
+        lr=run.rate,
+        steps=job.plan.total_steps,
+        optimizer=job.optimizer,
+        schedule=job.factors(run.warmup),
+        eval_data=job.eval_data,
+        eval_every=job.eval_every,
+        seed=run.seed,
+    )
+    if history.interrupted:
+        raise KeyboardInterrupt
+    size = job.plan.batch_size
+    losses = torch.tensor(history.loss, dtype=torch.float64)
+    run.result.curves[size][run.place][: history.steps] = losses
+    for number, step in enumerate(job.eval_steps):
+        run.result.held_out[size][(*run.place, number)] = history.held_out.get(step, math.nan)
+    if history.diverged_at is not None:
+        _note_divergence(job, run, history.diverged_at)
+
+
+def _train_stack(job: Job, runs: Sequence[Run]) -> None:
+    stack = Stack(job, runs)
+    batches = Batches(job, runs, stack)
+    held_out = Examples("eval_data", job.eval_data, stack.model)
+    size = job.plan.batch_size
+    seed_everything(runs[0].seed)
+
+    def measure_held_out(step: int) -> None:
+        if step in job.eval_steps:
+            number = job.eval_steps.index(step)
+            for run, loss in zip(stack.runs, stack.held_out(held_out)):
+                run.result.held_out[size][(*run.place, number)] = loss
+
+    measure_held_out(0)
+    for step in range(1, job.plan.total_steps + 1):
+        before = stack.runs
+        losses = stack.update(*batches.next_for(before), step).tolist()
+        for run, loss in zip(before, losses):
+            if math.isfinite(loss):
+                run.result.curves[size][(*run.place, step - 1)] = loss
+            else:
+                _note_divergence(job, run, step)
+        if not stack.runs:
+            return
+        measure_held_out(step)
+
+
+def stack_size(job: Job, runs: Sequence[Run], method: str) -> int:
+    """Return how many runs to train side by side, 0 for one by one: the fastest way tried.
+
+    A larger stack is tried only while it pays, and only if the trial is short beside the work.
+    """
+    if method == "one-by-one" or (method == "auto" and len(runs) == 1):
+        return 0
+    limit = min(len(runs), _most_that_fit(job, runs[0]))
+    sizes = _sizes_to_try(limit)
+    work = len(runs) * job.plan.total_steps
+    best, fastest = (0, _time_one(job, runs[0])) if method == "auto" else (sizes[0], math.inf)
+    for size in sizes:
+        if TRIED_UPDATES * size > WORTH_TRYING * work:
+            break
+        seconds = _time_stack(job, runs[:size]) / size
+        if seconds > CLEARLY_FASTER * fastest:
+            break
+        best, fastest = size, seconds
+    return best
+
+
+def _sizes_to_try(limit: int) -> list[int]:
+    """Return sizes of a stack up to the limit, each about three times the one before."""
+    sizes = [limit]
+    while -(-sizes[0] // 3) >= SMALLEST_STACK:
+        sizes.insert(0, -(-sizes[0] // 3))
+    return sizes
+
+
+def _time_one(job: Job, run: Run) -> float:
+    """Return the seconds of one update of one run."""
+    steps = min(job.plan.total_steps, TRIED_UPDATES + 1)
+    history = train(
+        job.make(run.seed),
+        job.data,
+        batch_size=job.plan.batch_size,
+        lr=run.rate,
+        steps=steps,
+        optimizer=job.optimizer,
+        seed=run.seed,
+    )
+    return min(b - a for a, b in itertools.pairwise([0.0, *history.seconds]))
+
+
+def _time_stack(job: Job, runs: Sequence[Run]) -> float:
+    """Return the seconds of one update of a stack of runs."""
+    stack = Stack(job, runs)
+    batches = Batches(job, runs, stack)
+    taken = []
+    for _ in range(TRIED_UPDATES):
+        started = time.perf_counter()
+        stack.update(*batches.next_for(stack.runs), 1).tolist()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def _most_that_fit(job: Job, run: Run) -> int:
+    """Return how many runs a stack may hold, from the bytes that one keeps for its backward."""
+    stack = Stack(job, [run])
+    batch = Batches(job, [run], stack).next_for([run])
+    bytes_each = peak_of_saved_tensors(lambda: stack.losses(*batch), stack.model)
+    on_gpu = stack.weights.is_cuda
+    limit = torch.cuda.mem_get_info(stack.weights.device)[0] // 4 if on_gpu else CPU_LIMIT
+    return max(1, limit // max(1, bytes_each))
