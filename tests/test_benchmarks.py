@@ -107,7 +107,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def quick_search(monkeypatch):
     """Give the largest batch within the limit of the CPU without a search."""
-    monkeypatch.setattr(gpu_check, "largest_batch", lambda *_, **__: 71)
+    monkeypatch.setattr(gpu_check, "largest_batch", lambda *_, **__: 83)
 
 
 @pytest.mark.parametrize("name", ["simulate", "estimate"])
@@ -127,7 +127,7 @@ def test_a_peak_that_is_told_wrong_is_found(monkeypatch, name):
     assert found["largest batch by a limit"]["ok"] is (name == "estimate")  # the line is simulated
 
 
-@pytest.mark.parametrize("wrong", [60, 85])  # of 71
+@pytest.mark.parametrize("wrong", [70, 97])  # of 83
 def test_a_largest_batch_off_the_line_is_found(monkeypatch, wrong):
     monkeypatch.setattr(gpu_check, "largest_batch", lambda *_, **__: wrong)
     found = gpu_check.memory(CPU, gpu_check.TINY)
