@@ -3,6 +3,7 @@
 # make notebooks  run every notebook in place and store its outputs
 # make student    notebooks to hand out: without solutions, and marked for nbgrader
 # make book       the notebooks as a site, in build/book
+# make evidence   every claim on other seeds, texts and processors, as tests/evidence.md (hours)
 # make bench      speed, as ratios inside one run
 # make gpu-check  what only a GPU can tell, as JSON
 # make lint       ruff over code and notebooks, and the workflow files
@@ -18,7 +19,7 @@ endif
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: lab test notebooks student book bench gpu-check lint clean install
+.PHONY: lab test notebooks evidence student book bench gpu-check lint clean install
 .DEFAULT_GOAL := lab
 
 # A stamp for each set of packages: make installs again only when a list of dependencies changed.
@@ -51,6 +52,9 @@ test: $(VENV)/.test lint
 
 notebooks: $(VENV)/.test
 	$(BIN)/python -m tests.run_notebooks $(NOTEBOOKS)
+
+evidence: $(VENV)/.test
+	$(BIN)/python -m tests.evidence
 
 student: $(VENV)/.test
 	$(BIN)/python -m course.hand_out --to build
