@@ -7,11 +7,14 @@ no times, no state of widgets. So a diff shows what was meant.
 import base64
 import json
 import os
+import platform
+import re
 import sys
 import time
 from pathlib import Path
 
 import nbformat
+import torch
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -25,6 +28,8 @@ METADATA = {
 PICTURE_CELL = ("01_batches.ipynb", "best")
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 PICTURE = Path(__file__).parent.parent / ".github" / "picture.png"
+README = Path(__file__).parent.parent / "README.md"
+ORIGIN = re.compile(r"The stored outputs come from Python .*? thread\w*\.")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_TEXT = "Run this cell to move the sliders; without a kernel, see the still figure above."
 
@@ -87,8 +92,27 @@ def store_verdicts() -> None:
     STORED.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
+def origin() -> str:
+    """Return the sentence that says on which machine the outputs were made."""
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    return (
+        f"The stored outputs come from Python {platform.python_version()}, torch "
+        f"{torch.__version__.partition('+')[0]}, a processor with "
+        f"{torch.backends.cpu.get_cpu_capability()}, and {threads} "
+        f"thread{'s' if threads != '1' else ''}."
+    )
+
+
+def store_origin() -> None:
+    """Put that sentence into the README."""
+    README.write_text(ORIGIN.sub(origin(), README.read_text("utf-8")), "utf-8")
+
+
 if __name__ == "__main__":
     os.environ["TQDM_DISABLE"] = "1"  # a bar would be stored as a widget
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in the tests
+    os.environ["CLAIMS"] = "strict"  # nothing that is not decided is stored
+    store_origin()
     for name in sys.argv[1:]:
         started = time.perf_counter()
         run(Path(name))

@@ -10,6 +10,7 @@ import pytest
 
 import helpers
 from tests.map import HELPERS, survey
+from tests.run_notebooks import ORIGIN, origin
 
 ROOT = Path(__file__).parent.parent
 HOUSE = survey(HELPERS)
@@ -97,3 +98,10 @@ def test_citation_names_this_version_and_this_repository():
     assert re.search(rf"^## {re.escape(version)}, (.+)$", read("CHANGELOG.md"), re.MULTILINE)
     repository = re.search(r'Repository = "(.+)"', read("pyproject.toml"))[1]
     assert f"repository-code: {repository}\n" in citation
+
+
+def test_the_readme_says_where_the_outputs_come_from():
+    (told,) = ORIGIN.findall(read("README.md"))
+    assert ORIGIN.fullmatch(origin())
+    pinned = read("constraints.txt").partition("torch==")[2].split()[0]
+    assert f"torch {pinned}," in told
