@@ -121,10 +121,11 @@ def sweep_warmups(
         one_of("optimizer", optimizer, OPTIMIZERS)
     budgets = _budgets(examples, sizes)
     device = device or pick()
+    shape = config if isinstance(config, ModelConfig) else None
 
     def make(seed: int) -> nn.Module:
         seed_everything(seed)
-        model = SmallLM(config, seed=seed) if isinstance(config, ModelConfig) else config(seed)
+        model = config(seed) if shape is None else SmallLM(shape, seed=seed)
         return model.to(device, dtype)
 
     if method == "together" or (method == "auto" and callable(optimizer)):
@@ -138,7 +139,7 @@ def sweep_warmups(
             plan.replace(warmup=warmup)  # refuses what is no warmup
         for seed in seeds:
             checked.refuse_update_without_target(plan, seed)
-        jobs.append(Job(make, data, eval_data, plan, optimizer, evaluations))
+        jobs.append(Job(shape, make, data, eval_data, plan, optimizer, evaluations))
     Examples("eval_data", eval_data, make(seeds[0]))
 
     shown = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

@@ -100,27 +100,29 @@ def _train_stack(job: Job, runs: Sequence[Run]) -> None:
     stack = Stack(job, runs)
     batches = Batches(job, runs, stack)
     held_out = Examples("eval_data", job.eval_data, stack.model)
-    size = job.plan.batch_size
+    size, numbers = job.plan.batch_size, {step: n for n, step in enumerate(job.eval_steps)}
     seed_everything(runs[0].seed)
 
-    def measure_held_out(step: int) -> None:
-        if step in job.eval_steps:
-            number = job.eval_steps.index(step)
-            for run, loss in zip(stack.runs, stack.held_out(held_out)):
-                run.result.held_out[size][(*run.place, number)] = loss
+    def note_held_out(step: int, losses: Sequence[float]) -> None:
+        for run, loss in zip(stack.runs, losses):
+            run.result.held_out[size][(*run.place, numbers[step])] = loss
 
-    measure_held_out(0)
+    note_held_out(0, stack.held_out_at_start(held_out))
+    curves = {run: [] for run in runs}
     for step in range(1, job.plan.total_steps + 1):
         before = stack.runs
         losses = stack.update(*batches.next_for(before), step).tolist()
         for run, loss in zip(before, losses):
             if math.isfinite(loss):
-                run.result.curves[size][(*run.place, step - 1)] = loss
+                curves[run].append(loss)
             else:
                 _note_divergence(job, run, step)
         if not stack.runs:
-            return
-        measure_held_out(step)
+            break
+        if step in numbers:
+            note_held_out(step, stack.held_out(held_out))
+    for run, curve in curves.items():
+        run.result.curves[size][run.place][: len(curve)] = torch.tensor(curve, dtype=torch.float64)
 
 
 def stack_size(job: Job, runs: Sequence[Run], method: str) -> int:
