@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name not in BENCHMARKS:
             parser.error(f"NAME must be one of {', '.join(BENCHMARKS)}; got {name!r}")
 
-    os.environ["TQDM_DISABLE"] = "1"  # the Trainer runs without its bars too
+    os.environ["TQDM_DISABLE"] = "1"  # our bars would run over the table
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
         f"Python {platform.python_version()}, {platform.machine()}\n"

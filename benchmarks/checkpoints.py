@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from benchmarks.table import Report, Row, spread
 from benchmarks.training import LR, SIZES, examples
-from helpers.checkpoint import RunKeeper
+from helpers.keeper import RunKeeper
 from helpers.model import SmallLM
 from helpers.train import train
 

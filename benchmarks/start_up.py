@@ -42,8 +42,8 @@ def _fresh(code: str) -> list:
 def plan_in_full() -> RunPlan:
     """Make a plan for a trillion examples and ask it for everything it knows."""
     plan = RunPlan(10**12, 8, accumulation=3, devices=7, epochs=2.5, warmup=0.07, tokens=10**15)
-    for name, attribute in vars(RunPlan).items():
-        if isinstance(attribute, property):
+    for name in dir(RunPlan):
+        if isinstance(getattr(RunPlan, name), property):
             getattr(plan, name)
     repr(plan)
     plan._repr_html_()

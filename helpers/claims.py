@@ -1,13 +1,18 @@
 """A statement checked against what was measured."""
 
 import json
+import os
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from helpers.replicates import Judgement, Outcome, exactly
+
 STORED = Path(__file__).with_name("verdicts.json")  # written by make notebooks
 VERDICTS = ("holds", "holds when", "does not hold", "no effect at this scale")
+WIDTH = 80  # characters of a line that no page cuts
 
 
 class ClaimError(AssertionError):
@@ -17,23 +22,25 @@ class ClaimError(AssertionError):
 def claim(text: str, ok: Any, /, **measured: Any) -> None:  # noqa: ANN401
     """Print ``text`` with a tick and the measured numbers, or raise ``ClaimError`` with them.
 
-    ``ok`` is the comparison: true or false, also as a tensor or array of one element. Anything
-    else, such as a tuple, which is true whatever it holds, raises ``TypeError``.
+    ``ok`` is what the statement rests on. For arithmetic it is a comparison, true or false, also as
+    a tensor or array of one element. For what training produced it is the judgement of several
+    runs: see ``helpers.replicates``. Such a statement is borne out, contradicted, which raises the
+    error, or not decided. Then it is printed with a question mark and with what would decide it,
+    and the notebook goes on; where the environment variable CLAIMS is "strict", as in the tests,
+    that is an error too. Anything else, such as a tuple, which is true whatever it holds, raises
+    ``TypeError``.
 
     >>> claim("Two and two are four.", 2 + 2 == 4, total=4)
     ✓ Two and two are four. [total = 4]
     """
-    numbers = _numbers(measured)
-    if not _truth(ok):
-        raise ClaimError(f"not borne out here: {text}{numbers}")
-    print(f"✓ {text}{numbers}")
+    _say(text, _judgement(ok), measured, borne_out=f"✓ {text}")
 
 
 def verdict(number: str, statement: str, finding: str, ok: Any, /, **measured: Any) -> None:  # noqa: ANN401
     """Print a popular statement with its verdict, or raise ``ClaimError`` if it is not measured so.
 
     ``finding`` begins with one of ``VERDICTS``; "holds when" goes on with the condition. ``ok`` is
-    the comparison that the verdict rests on, as in ``claim``.
+    what the verdict rests on, as in ``claim``.
 
     >>> verdict("P0", "Bigger is better.", "holds when it is free", 3 > 2, price=0)
     P0 “Bigger is better.”
@@ -46,10 +53,35 @@ def verdict(number: str, statement: str, finding: str, ok: Any, /, **measured: A
             f"finding must begin with one of {VERDICTS}, with a condition after when and no square "
             f"brackets; got {finding!r}"
         )
-    numbers = _numbers(measured)
-    if not _truth(ok):
-        raise ClaimError(f"not borne out here: {number} {finding}{numbers}")
-    print(f"{number} “{statement}”\n   {finding}{numbers}")
+    print(_wrapped(f"{number} “{statement}”"))
+    _say(f"{number} {finding}", _judgement(ok), measured, borne_out=f"   {finding}")
+
+
+def _judgement(ok: Any) -> Judgement:  # noqa: ANN401
+    return ok if isinstance(ok, Judgement) else exactly(ok)
+
+
+def _say(text: str, judged: Judgement, measured: dict[str, Any], *, borne_out: str) -> None:
+    """Print what came of a statement, or raise ``ClaimError``."""
+    numbers = _numbers(measured, judged.words)
+    if judged.outcome is Outcome.CONTRADICTED:
+        raise ClaimError(f"not borne out here: {text}{numbers}")
+    if judged.outcome is Outcome.BORNE_OUT:
+        print(_wrapped(borne_out + numbers))
+        return
+    how = f" About {judged.needed} would decide it." if judged.needed else ""
+    undecided = f"? Not decided by so few runs: {text}{how}{numbers}"
+    if os.environ.get("CLAIMS") == "strict":
+        raise ClaimError(undecided)
+    print(_wrapped(undecided))
+
+
+def _wrapped(line: str) -> str:
+    """Return a line broken so that no page cuts it, with the rest under its first word."""
+    indent = " " * 3 if line.startswith(("P", " ")) else " " * 2
+    return textwrap.fill(
+        line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 class Verdict(NamedTuple):
@@ -62,7 +94,6 @@ class Verdict(NamedTuple):
 
 
 _FINDING = re.compile(rf"(?!holds when\W*$)({'|'.join(VERDICTS)})\b[^\[\]]*")
-_PRINTED = re.compile(r"^(P\d+) “(.*)”\n   (.*?)(?: \[.*\])?$", re.MULTILINE)
 
 
 def collect_verdicts(folder: str | Path) -> list[Verdict]:
@@ -82,25 +113,19 @@ def stored_verdicts() -> list[Verdict]:
 def _read(path: Path) -> Iterator[Verdict]:
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         if cell["id"] == "verdicts":
-            for output in cell["outputs"]:
-                text = "".join(output.get("text", ()))
-                for number, statement, finding in _PRINTED.findall(text):
+            printed = "".join("".join(output.get("text", ())) for output in cell["outputs"])
+            for block in re.split(r"^(?=P\d+ “)", printed, flags=re.MULTILINE):
+                head, _, tail = block.partition("”\n   ")
+                if tail:  # and not a question mark
+                    number, _, statement = " ".join(head.split()).partition(" “")
+                    finding = " ".join(tail.split()).partition(" [")[0]
                     yield Verdict(number, statement, finding, path.stem)
 
 
-def _truth(ok: Any) -> bool:  # noqa: ANN401
-    try:
-        value = ok.item() if hasattr(ok, "item") else ok
-    except (RuntimeError, ValueError):
-        value = None
-    if not isinstance(value, bool):
-        raise TypeError(f"ok must be one comparison, true or false; got {ok!r}")
-    return value
-
-
-def _numbers(measured: dict[str, Any]) -> str:
+def _numbers(measured: dict[str, Any], words: str) -> str:
     shown = [f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in measured.items()]
-    return f" [{', '.join(shown)}]" if shown else ""
+    inside = "; ".join(filter(None, (", ".join(shown), words)))
+    return f" [{inside}]" if inside else ""
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401

@@ -11,6 +11,7 @@ from torch.utils.data import DistributedSampler
 
 from helpers._checks import whole
 from helpers.model import IGNORED
+from helpers.world import tell
 
 SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -18,16 +19,19 @@ SHAKESPEARE_URL = (
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
-def load_text(name: str | Path = "python-docs") -> str:
+def load_text(name: str | Path = "harbour") -> str:
     """Return a text to train on.
 
-    "python-docs" is the help text that comes with Python, about half a million characters, there
-    without a network. "tiny-shakespeare" is fetched once and kept (1.1 MB). Anything else is the
-    path of a text file in UTF-8.
+    "harbour" is told by rule (see ``helpers.world``): 4.2 million characters, the same on every
+    machine, and there without a network. "python-docs" is the help text that comes with Python,
+    about half a million characters, and differs from one Python to the next. "tiny-shakespeare" is
+    fetched once and kept (1.1 MB). Anything else is the path of a text file in UTF-8.
 
     Raises ``ValueError`` for an unknown name, an empty file, one that is not UTF-8, and a download
     with the wrong checksum; ``ConnectionError`` if the download fails.
     """
+    if name == "harbour":
+        return tell().text
     if name == "python-docs":
         from pydoc_data.topics import topics
 
@@ -36,8 +40,8 @@ def load_text(name: str | Path = "python-docs") -> str:
         return _read(_fetch_shakespeare())
     if not isinstance(name, (str, Path)) or not Path(name).is_file():
         raise ValueError(
-            f"name must be 'python-docs', 'tiny-shakespeare' or the path of a text file; "
-            f"got {name!r}, and there is no such file"
+            f"name must be 'harbour', 'python-docs', 'tiny-shakespeare' or the path of a text "
+            f"file; got {name!r}, and there is no such file"
         )
     return _read(Path(name))
 
@@ -61,7 +65,7 @@ def _fetch_shakespeare() -> Path:
     except ImportError:
         raise ImportError(
             "'tiny-shakespeare' is fetched by the package pooch, which is not installed here. "
-            "Install it, or use load_text('python-docs'), which needs no network"
+            "Install it, or use load_text('harbour'), which needs no network"
         ) from None
     pooch.get_logger().setLevel("WARNING")
     try:
@@ -76,13 +80,19 @@ def _fetch_shakespeare() -> Path:
     except ValueError:
         raise ValueError(
             f"what came from {SHAKESPEARE_URL} is not Tiny Shakespeare: its checksum differs. "
-            f"load_text('python-docs') needs no network"
+            f"load_text('harbour') needs no network"
         ) from None
     except OSError as error:
         raise ConnectionError(
             f"'tiny-shakespeare' could not be fetched from {SHAKESPEARE_URL} "
-            f"({type(error).__name__}). load_text('python-docs') needs no network"
+            f"({type(error).__name__}). load_text('harbour') needs no network"
         ) from None
+
+
+def _code_points(text: str) -> Tensor:
+    """Return the number that Unicode gives to each character, int64 of shape (length,)."""
+    coded = bytearray(text, "utf-32-le")
+    return torch.frombuffer(coded, dtype=torch.int32).long() if coded else torch.empty(0).long()
 
 
 class CharTokenizer:
@@ -97,7 +107,9 @@ class CharTokenizer:
         if not isinstance(text, str) or not text:
             raise ValueError(f"text must be a string of at least one character; got {text!r}")
         self.characters = sorted(set(text))
-        self._ids = {character: number for number, character in enumerate(self.characters)}
+        # The id of each code point up to the last that is known, -1 where there is none.
+        self._ids = torch.full((ord(self.characters[-1]) + 1,), -1)
+        self._ids[_code_points("".join(self.characters))] = torch.arange(len(self.characters))
 
     @property
     def vocab_size(self) -> int:
@@ -106,14 +118,16 @@ class CharTokenizer:
 
     def encode(self, text: str) -> Tensor:
         """Return the token ids, int64 of shape (length,); ``ValueError`` for a new character."""
-        try:
-            return torch.tensor([self._ids[character] for character in text], dtype=torch.int64)
-        except KeyError as error:
-            character = error.args[0]
+        points = _code_points(text)
+        known = points < len(self._ids)
+        ids = self._ids[points.where(known, 0)].where(known, -1)
+        if (ids < 0).any():
+            position = int((ids < 0).nonzero()[0])
             raise ValueError(
                 f"text must hold only characters that the tokenizer was made from; got "
-                f"{character!r} at position {text.index(character)}"
-            ) from None
+                f"{text[position]!r} at position {position}"
+            )
+        return ids
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str:
         """Return the text of the token ids; ``ValueError`` for an id that does not exist."""

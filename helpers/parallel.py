@@ -33,11 +33,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from helpers._checks import one_of, positive, whole
+from helpers._replica import bare
 from helpers.accumulate import relative_difference
 from helpers.data import CharTokenizer, collate, make_records
+from helpers.examples import Data, draw_updates
 from helpers.model import IGNORED, ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
-from helpers.train import Data, draw_updates, train
+from helpers.train import train
 
 LAST_LINES = 8
 PATIENCE = 1.0  # seconds
@@ -296,8 +298,7 @@ def _first_model(config: ModelConfig, dtype: torch.dtype, how: dict[str, Any]) -
 
 def _train(model: nn.Module, data: Data, how: dict[str, Any]) -> dict:
     history = train(model, data, **how)
-    bare = getattr(model, "module", model)
-    weights = {name: weight.detach().cpu() for name, weight in bare.named_parameters()}
+    weights = {name: weight.detach().cpu() for name, weight in bare(model).named_parameters()}
     return {
         "loss": history.loss,
         "tokens": history.tokens,

@@ -14,7 +14,8 @@ from pathlib import Path
 import nbformat
 
 from helpers import claims, data, device, model, train
-from helpers.claims import _numbers, _truth
+from helpers.claims import _judgement, _numbers
+from helpers.replicates import Outcome
 
 SEEDED = (model.SmallLM.__init__, train.train, data.split, data.make_records)
 
@@ -23,7 +24,9 @@ def run(path: Path, seed: int, heard: dict) -> None:
     """Execute the code cells of a notebook under a seed and note what it claims."""
 
     def note(text: str, ok: object, **measured: object) -> None:
-        heard[text].append((_truth(ok), _numbers(measured)))
+        judged = _judgement(ok)
+        borne_out = judged.outcome is Outcome.BORNE_OUT
+        heard[text].append((borne_out, _numbers(measured, judged.words)))
 
     claims.claim = note
     claims.verdict = lambda number, _, finding, ok, **measured: note(

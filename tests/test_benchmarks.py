@@ -242,10 +242,36 @@ def test_the_two_models_have_the_same_parameters():
     pytest.importorskip("accelerate")
     size, cpu = training.SIZES["small"], torch.device("cpu")
     mine, _ = training.ours(size, cpu)
-    theirs, _ = training.trainer(size, cpu, "gelu")
+    theirs, _ = training.trainer(size, cpu, "gelu", logging_off=True)
     assert sorted(p.numel() for p in mine.parameters()) == sorted(
         p.numel() for p in theirs.parameters()
     )
+
+
+def test_training_names_both_ways_of_the_trainer_and_promises_only_the_bare_loop(
+    monkeypatch, capfd
+):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.setattr(training, "SECONDS", 0.0)
+    monkeypatch.setattr(training, "SIZES", {"tiny": training.Size(2, 8, 8, 1, 2, updates=2)})
+    rows = training.report().rows
+    assert {row.name.removeprefix("train, tiny, against "): row.target for row in rows} == {
+        "bare loop": "at least 0.95 ×",
+        "Trainer, as it comes": "",
+        "Trainer, logging off": "",
+        "Trainer, logging off, same activation": "",
+    }
+    assert capfd.readouterr().out == ""
+
+
+def test_the_share_of_the_peak_is_reported_without_a_promise(monkeypatch):
+    monkeypatch.setattr(peak, "SECONDS", 0.0)
+    monkeypatch.setattr(peak, "MATRICES", (8,))
+    monkeypatch.setattr(training, "SIZES", {"medium": training.Size(2, 8, 8, 1, 2, updates=2)})
+    (row,) = peak.report().rows
+    assert row.measured.endswith(" %")
+    assert (row.target, row.within) == ("", None)
 
 
 def test_the_plan_that_is_timed_is_right():

@@ -7,13 +7,18 @@ import pytest
 import torch
 
 from helpers.claims import ClaimError, Verdict, claim, collect_verdicts, stored_verdicts, verdict
+from helpers.replicates import Replicates
+
+SURE = Replicates([0.31, 0.36, 0.33, 0.38])
+UNSURE = Replicates([0.1, 0.9, 0.2, 0.8])
+LONG = "A statement that goes on and on until no page of eighty characters could hold it any more."
 
 
 def test_claim_prints_the_statement_and_its_numbers(capsys):
     claim("It holds.", 2 > 1, slope_of_it=-0.4987, updates=12345, parts=[0.5, 2], ok_=True)
     out = capsys.readouterr().out
-    assert (
-        out == "✓ It holds. [slope of it = -0.499, updates = 12,345, parts = 0.5 / 2, ok  = True]\n"
+    assert out == (
+        "✓ It holds. [slope of it = -0.499, updates = 12,345, parts = 0.5 / 2, ok  =\n  True]\n"
     )
 
 
@@ -96,3 +101,52 @@ def test_a_verdict_that_could_not_be_collected_is_refused(number, finding, words
 def test_a_false_claim_shows_all_elements_of_what_was_measured():
     with pytest.raises(ClaimError, match=r"losses = 1 / 2"):
         claim("x", False, losses=torch.tensor([1.0, 2.0]))
+
+
+def test_a_claim_on_runs_says_how_sure_it_is(capsys):
+    claim("It is higher.", SURE > 0.15, by=SURE)
+    assert capsys.readouterr().out == (
+        "✓ It is higher. [by = 0.345 ± 0.0155 (4 runs); 12.5 standard errors from 0.15]\n"
+    )
+
+
+def test_what_is_not_decided_does_not_stop_a_reader(capsys, monkeypatch):
+    monkeypatch.delenv("CLAIMS", raising=False)
+    claim("It is higher.", UNSURE > 0.3, by=UNSURE)
+    verdict("P2", "Bigger is steadier.", "holds", UNSURE > 0.3)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "? Not decided by so few runs: It is higher. About 14 would decide it. [by = 0.5" in out
+    assert "“Bigger is steadier.” ? Not decided by so few runs: P2 holds" in out
+
+
+def test_in_the_checks_what_is_not_decided_is_an_error(monkeypatch):
+    monkeypatch.setenv("CLAIMS", "strict")
+    with pytest.raises(ClaimError, match="Not decided by so few runs: It is higher"):
+        claim("It is higher.", UNSURE > 0.3)
+    with pytest.raises(ClaimError, match="Not decided"):
+        verdict("P2", "Bigger is steadier.", "holds", UNSURE > 0.3)
+
+
+def test_what_is_contradicted_stops_everybody(monkeypatch):
+    monkeypatch.delenv("CLAIMS", raising=False)
+    with pytest.raises(ClaimError, match=r"not borne out here: It is lower\. \[by = 0\.345"):
+        claim("It is lower.", SURE < 0.15, by=SURE)
+
+
+def test_no_line_is_cut_and_long_verdicts_can_be_read_back(tmp_path, capsys):
+    claim(LONG, True, measured=[1.5] * 20)
+    verdict("P4", LONG, f"holds when {LONG[:-1]}", SURE > 0.15, by=SURE)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    cells = [{"id": "verdicts", "outputs": [{"text": printed}]}]
+    (tmp_path / "01_a.ipynb").write_text(json.dumps({"cells": cells}), "utf-8")
+    assert collect_verdicts(tmp_path) == [Verdict("P4", LONG, f"holds when {LONG[:-1]}", "01_a")]
+
+
+def test_an_undecided_verdict_is_not_collected(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("CLAIMS", raising=False)
+    verdict("P3", "Small is slow.", "holds", UNSURE > 0.3)
+    verdict("P2", "Small is slow.", "holds", True)
+    cells = [{"id": "verdicts", "outputs": [{"text": capsys.readouterr().out}]}]
+    (tmp_path / "01_a.ipynb").write_text(json.dumps({"cells": cells}), "utf-8")
+    assert [found.number for found in collect_verdicts(tmp_path)] == ["P2"]

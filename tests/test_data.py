@@ -25,12 +25,12 @@ from helpers.data import (
 )
 
 
-def test_default_text_is_english_like_and_needs_no_network():
-    text = load_text()
-    assert len(text) > 300_000
-    assert text.count(" the ") > 1000
-    assert len(set(text)) < 200
-    assert text == load_text("python-docs")
+def test_texts_are_english_like_and_need_no_network():
+    for text in (load_text(), load_text("python-docs")):
+        assert len(text) > 300_000
+        assert text.count(" the ") > 1000
+        assert len(set(text)) < 200
+    assert load_text() == load_text("harbour") != load_text("python-docs")
 
 
 def test_a_file_of_the_readers_own(tmp_path):
@@ -54,7 +54,7 @@ def test_a_file_that_will_not_do_is_named(tmp_path, content, words):
 
 @pytest.mark.parametrize("name", ["shakespear", 3, None])
 def test_unknown_name_is_told_what_would_do(name):
-    with pytest.raises(ValueError, match=r"python-docs.*tiny-shakespeare"):
+    with pytest.raises(ValueError, match=r"harbour.*python-docs.*tiny-shakespeare"):
         load_text(name)
 
 
@@ -88,7 +88,7 @@ def test_shakespeare_is_fetched_once_and_checked(served, monkeypatch):
 
 
 def test_wrong_checksum_is_a_clear_error(served):
-    with pytest.raises(ValueError, match=r"checksum differs.*python-docs") as error:
+    with pytest.raises(ValueError, match=r"checksum differs.*harbour") as error:
         load_text("tiny-shakespeare")
     assert error.value.__suppress_context__
     assert list((served / "cache").glob("tiny*")) == []
@@ -97,7 +97,7 @@ def test_wrong_checksum_is_a_clear_error(served):
 def test_no_network_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "SHAKESPEARE_URL", "http://127.0.0.1:9/input.txt")
     monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path)
-    with pytest.raises(ConnectionError, match=r"load_text\('python-docs'\)") as error:
+    with pytest.raises(ConnectionError, match=r"load_text\('harbour'\)") as error:
         load_text("tiny-shakespeare")
     assert error.value.__suppress_context__
 

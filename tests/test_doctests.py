@@ -6,10 +6,23 @@ import pytest
 
 import helpers
 
-MODULES = [module.name for module in pkgutil.iter_modules(helpers.__path__, "helpers.")]
+MODULES = [module.name for module in pkgutil.walk_packages(helpers.__path__, "helpers.")]
 WITH_EXAMPLES = {
     f"helpers.{name}"
-    for name in ("plan", "schedule", "data", "claims", "noise", "shapes", "footprint", "memory")
+    for name in (
+        "plan.run",
+        "plan.backward",
+        "schedule",
+        "data",
+        "world",
+        "claims",
+        "replicates",
+        "noise",
+        "shapes",
+        "footprint.breakdown",
+        "footprint.activations",
+        "memory.measurement",
+    )
 }
 
 

@@ -1,11 +1,15 @@
 import math
 import re
+from pathlib import Path
 
+import nbformat
 import numpy
 import pytest
 import torch
 
-from helpers.exercises import EXERCISES, assess, check, hint
+from helpers.exercises import EXERCISES, NOTEBOOKS, assess, check, hint
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
 
 NAME = "halve the noise"
 
@@ -102,7 +106,17 @@ def numbers_in(text):
 
 def test_every_exercise_is_tested():
     assert {*RIGHT, *FUNCTIONS} == set(EXERCISES)
+    assert len(EXERCISES) == sum(len(part.EXERCISES) for part in NOTEBOOKS)
     assert set(WRONG) == set(RIGHT)
+
+
+@pytest.mark.parametrize("part", NOTEBOOKS, ids=lambda part: part.__name__.split(".")[-1])
+def test_a_notebook_asks_what_its_file_of_exercises_holds(part):
+    (path,) = FOLDER.glob(f"*_{part.__name__.split('.')[-1]}.ipynb")
+    code = [cell.source for cell in nbformat.read(path, as_version=4).cells]
+    asked = [name for text in code for name in re.findall(r'^check\(\s*"([^"]+)"', text, re.M)]
+    assert list(part.EXERCISES) == list(dict.fromkeys(asked))
+    assert path.stem in part.__doc__
 
 
 @pytest.mark.parametrize(("name", "answer"), (RIGHT | FUNCTIONS).items())

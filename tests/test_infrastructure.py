@@ -1,64 +1,37 @@
-"""What holds the project together: dependencies, commands, the order of the modules."""
+"""What holds the project together: dependencies, commands, what is installed."""
 
-import ast
 import os
+import pkgutil
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-MODULES = {path.stem: path for path in (ROOT / "helpers").glob("*.py") if path.stem != "__init__"}
+import helpers
+from tests.map import HELPERS, survey
 
-# An arrow points from a module to those that may import it, and never back.
-LAYERS = (
-    {"_checks", "_progress"},
-    {"plan", "schedule", "settings", "claims", "shapes", "footprint"},
-    {"data", "model", "device", "exercises", "decoder", "_tracker", "_oom"},
-    {"train", "checkpoint", "accumulate", "noise", "curvature", "memory"},
-    {"sweep", "parallel"},
-    {"plots"},
-    {"widgets"},
-)
+ROOT = Path(__file__).parent.parent
+HOUSE = survey(HELPERS)
 
 
 def read(name):
     return (ROOT / name).read_text("utf-8")
 
 
-def imports(path):
-    """Return the modules that a file imports, at its top or inside a function."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return names
-
-
-def imports_of_ours(path):
-    found = {name.split(".")[1] for name in imports(path) if name.startswith("helpers.")}
-    return found & set(MODULES)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_go_one_way(name):
-    level = next(number for number, layer in enumerate(LAYERS) if name in layer)
-    allowed = set().union(*LAYERS[: level + 1]) - {"widgets"}
-    assert imports_of_ours(MODULES[name]) <= allowed
-
-
-@pytest.mark.parametrize("name", ["plan", "schedule", "settings", "_checks", "shapes", "footprint"])
-def test_arithmetic_needs_no_torch(name):
-    assert not {found for found in imports(MODULES[name]) if found.split(".")[0] == "torch"}
-    assert imports_of_ours(MODULES[name]) <= {"_checks", "plan", "schedule", "shapes"}
-
-
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("_")])
-def test_every_module_has_its_tests(name):
+@pytest.mark.parametrize("name", [name for name in HOUSE.rooms if not name.startswith("_")])
+def test_every_room_has_its_tests(name):
     assert (ROOT / "tests" / f"test_{name}.py").exists()
+
+
+def test_every_file_of_helpers_is_installed():
+    """As hatchling does it: one folder with all in it, but for what git ignores."""
+    assert 'packages = ["helpers"]' in read("pyproject.toml")
+    found = {module.name for module in pkgutil.walk_packages(helpers.__path__, "helpers.")}
+    assert {"helpers", *found} == set(HOUSE.files)
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "helpers"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [name for name in listed.stdout.split() if "__pycache__" not in name] == []
 
 
 def test_no_dependency_is_listed_twice():

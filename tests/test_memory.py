@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import memory
 from helpers.accumulate import gradients
 from helpers.decoder import Decoder
 from helpers.footprint import check
@@ -19,7 +18,9 @@ from helpers.memory import (
     largest_batch,
     measure,
     peak_of_saved_tensors,
+    search,
     simulate,
+    simulation,
 )
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.shapes import Shape
@@ -109,16 +110,16 @@ def setting(shape, **changes):
 )
 def test_two_and_three_layers_tell_all_four(family, kind):
     one = setting(FEW[family], batch_size=3, context=32, **kind)
-    assert memory._extrapolated(one) == memory._simulate(one)
+    assert simulation._extrapolated(one) == simulation._simulate(one)
 
 
 def test_the_fullest_place_may_be_another_one_in_a_deeper_model():
     deep = setting(Shape(2000, 64, 96, 8, 4, tied=False), batch_size=1, context=48)
-    shallow = memory._simulate(replace(deep, shape=replace(deep.shape, layers=3)))
-    all_layers = memory._simulate(deep)
+    shallow = simulation._simulate(replace(deep, shape=replace(deep.shape, layers=3)))
+    all_layers = simulation._simulate(deep)
     assert sum(shallow["loss"].values()) > sum(shallow["embedding"].values())
     assert sum(all_layers["loss"].values()) < sum(all_layers["embedding"].values())
-    assert memory._extrapolated(deep) == all_layers
+    assert simulation._extrapolated(deep) == all_layers
 
 
 def test_the_peak_moves_from_the_update_to_the_backward_pass():
@@ -461,7 +462,7 @@ def test_not_even_one_example():
 
 
 def test_a_trial_that_keeps_the_error_to_itself(monkeypatch):
-    monkeypatch.setattr(memory, "MOST_EXAMPLES", 8)
+    monkeypatch.setattr(search, "MOST_EXAMPLES", 8)
 
     def trial(batch_size):
         try:

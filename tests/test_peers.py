@@ -12,8 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
 
 from helpers import memory
-from helpers._tracker import Tracker, fullest, tracking
 from helpers.data import CharTokenizer, collate, make_records, shuffled_batches
+from helpers.memory import simulation
+from helpers.memory.tracker import Tracker, fullest, tracking
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
@@ -214,7 +215,7 @@ def their_model(shape):
 def their_step(shape, batch_size, context, checkpointing):
     """Return the memory of the second step of their model under the same simulation as ours."""
     with FakeTensorMode():
-        with memory._default_dtype(torch.bfloat16):
+        with simulation._default_dtype(torch.bfloat16):
             model = their_model(shape).train()
         if checkpointing:
             model.activation_checkpointing_enable()

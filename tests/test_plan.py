@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler
 
-from helpers.plan import RunPlan, accumulation_for, infer_effective_batch, main
+from helpers.plan import RunPlan, accumulation_for, infer_effective_batch
+from helpers.plan.__main__ import main
 from helpers.schedule import BatchRamp, batch_ramp
 
 # What each plan is, worked out by hand. Numbers are repository issues where readers met them.

@@ -1,5 +1,8 @@
 import base64
+import importlib
+import inspect
 import math
+import pkgutil
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
@@ -103,6 +106,14 @@ def drawn():
         "factors": plots.rate_curves({"right": [0.5, 1, 1], "wrong": [1, 1, 0.5]}),
         "orders": plots.epoch_orders(orders),
     }
+
+
+def test_every_figure_is_called_from_the_room():
+    for drawer in pkgutil.iter_modules(plots.__path__, "helpers.plots."):
+        for name, made in vars(importlib.import_module(drawer.name)).items():
+            if inspect.isfunction(made) and made.__annotations__.get("return") is plots.Picture:
+                assert getattr(plots, name) is made
+                assert name in plots.__all__
 
 
 def test_bars_of_a_small_model_are_in_mib():

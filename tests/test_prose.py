@@ -14,6 +14,7 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     ROOT / "course" / "README.md",
+    ROOT / "helpers" / "README.md",
     ROOT / "notebooks" / "glossary.md",
     *PATHS,
 ]

@@ -1,0 +1,195 @@
+"""The bytes that grow with the batch: what the passes through the blocks keep and throw away."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from helpers.footprint.setting import Setting, check
+from helpers.shapes import Shape
+
+
+def activations_by_kind(
+    shape: str | Shape,
+    *,
+    batch_size: int,
+    context: int,
+    precision: str = "bfloat16",
+    attention: str = "fused",
+) -> dict[str, int]:
+    """Return the bytes of activations at the end of the forward pass, by what keeps them.
+
+    "norms", "attention" and "feed-forward" of all blocks; and "logits": in float32 a score for each
+    token and each entry of the vocabulary, and the log of its probability, which the loss keeps.
+    Arguments and errors are those of ``estimate``.
+
+    >>> kept = activations_by_kind("gpt2-124m", batch_size=8, context=1024)
+    >>> kept["logits"] == 2 * 4 * 8 * 1024 * 50_257
+    True
+    """
+    setting = check(
+        shape,
+        batch_size=batch_size,
+        context=context,
+        precision=precision,
+        attention=attention,
+        optimizer="sgd",
+        trainable="full",
+        checkpointing=False,
+    )
+    tokens = setting.batch_size * setting.context
+    layers, width = setting.shape.layers, _widths(setting)
+    stream = setting.bytes * setting.shape.width if _copies_stream(setting) else 0
+    return {
+        "norms": tokens * ((2 * layers + 1) * width.norm + stream),
+        "attention": tokens * layers * width.attention,
+        "feed-forward": tokens * layers * width.feed,
+        "logits": tokens * setting.shape.vocab_size * 2 * 4,
+    }
+
+
+@dataclass(frozen=True)
+class _Widths:
+    """Bytes a token that one block keeps for the backward pass, by what keeps them.
+
+    The list is Korthikanti et al.'s (2022, arXiv 2205.05198, section 4.1), without dropout and for
+    either family: the input and the normalised copy of a norm; queries, keys, values and the
+    mixture; what stands between the matrices of the feed-forward part. A fused attention keeps one
+    float32 number a head in place of the matrix of scores (Dao et al. 2022, arXiv 2205.14135).
+    """
+
+    norm: int
+    attention: int
+    feed: int
+    adapters: int = 0
+
+    @property
+    def all(self) -> int:
+        return 2 * self.norm + self.attention + self.feed + self.adapters
+
+
+def _widths(setting: Setting) -> _Widths:
+    shape, e = setting.shape, setting.bytes
+    if setting.attention == "fused":
+        attention = e * (2 * shape.width + 2 * shape.kv_width) + 4 * shape.heads
+    else:
+        attention = e * (4 * shape.width + shape.heads * setting.context)
+    between = 2 if shape.family == "gpt2" else 4  # up, gelu; or gate, up, silu and their product
+    adapters = e * len(setting.adapters) * (setting.rank or 0)
+    return _Widths(_norm_keeps(setting), attention, between * e * shape.feed, adapters)
+
+
+def _norm_keeps(setting: Setting) -> int:
+    """Return the bytes a token that a norm keeps, its output included."""
+    h, e = setting.shape.width, setting.bytes
+    if setting.shape.family == "gpt2":
+        return 2 * e * h + 2 * e  # with mean and deviation
+    # In float32: the input and one ÷ root mean square; then the normalised copy, if the weight that
+    # multiplies it is trained.
+    return 4 * h + 4 + e * h * (2 if setting.trainable == "full" else 1)
+
+
+def _norm_still_keeps(setting: Setting) -> int:
+    """Return the bytes a token that are left when the backward pass of a norm is fullest."""
+    h, e = setting.shape.width, setting.bytes
+    return e * h + 2 * e if setting.shape.family == "gpt2" else 4 * h + 4
+
+
+def _norm_works(setting: Setting) -> int:
+    """Return the bytes a token that the backward pass of a norm takes meanwhile."""
+    h, e = setting.shape.width, setting.bytes
+    return 2 * e * h if setting.shape.family == "gpt2" else 5 * 4 * h
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """An instant of the backward pass of a block, in bytes a token and bytes of gradients so far.
+
+    ``kept`` of the block's own activations are left and ``temporary`` is at work.
+    """
+
+    kept: int
+    temporary: int
+    gradients: int
+
+
+def _stages(setting: Setting) -> list[_Stage]:
+    """Return the instants at which the backward pass through one block can be fullest."""
+    shape, e, width = setting.shape, setting.bytes, _widths(setting)
+    stream, feed, norm = e * shape.width, e * shape.feed, _norm_works(setting)
+    rest = _norm_still_keeps(setting)
+    sizes = [e * size for size in _trained_by_matrix(setting)]
+    before = width.all - width.feed  # the feed-forward part is done
+    below = width.norm + width.attention  # and its norm too
+    if shape.family == "gpt2":
+        attention, out, into_feed = sum(sizes[:2]), sizes[1], sum(sizes[2:])
+        first = _Stage(width.all, stream + feed, sizes[3])
+        second = _Stage(before, 2 * stream + feed, into_feed)
+    else:
+        attention, out, into_feed = sum(sizes[:4]), sizes[3], sum(sizes[4:])
+        first = _Stage(width.all - feed, stream + 3 * feed, sizes[6])
+        second = _Stage(before, 2 * stream + 2 * feed, sizes[6] + sizes[4])
+    heads = e * (shape.width + 2 * shape.kv_width)
+    if setting.attention == "matrix":
+        heads = stream + 2 * e * shape.heads * setting.context
+    return [
+        first,
+        second,
+        _Stage(below + rest, stream + norm, into_feed),
+        _Stage(below, 2 * stream + heads, into_feed + out),
+        _Stage(rest, stream + norm, into_feed + attention),
+    ]
+
+
+def _trained_by_matrix(setting: Setting) -> list[int]:
+    """Return the trainable numbers that go with each weight matrix of a block."""
+    if setting.trainable == "lora":
+        return [setting.rank * (out + inner) for out, inner in setting.adapters]
+    biased = setting.shape.family == "gpt2"
+    return [out * inner + biased * out for out, inner in setting.shape.block_matrices]
+
+
+def backward(setting: Setting) -> Iterator[tuple[int, int, int]]:
+    """Yield (gradients, activations, temporary) at each instant that can be the fullest.
+
+    From the loss down to the embedding. Memory is linear in the number of blocks above and below,
+    so that between the last block and the first none is fuller than both.
+    """
+    shape, e, tokens = setting.shape, setting.bytes, setting.batch_size * setting.context
+    stream, logits = tokens * e * shape.width, tokens * shape.vocab_size
+    blocks = shape.layers * _kept_of_block(setting)
+    norm = tokens * _norm_keeps(setting) - (stream if setting.trainable == "lora" else 0)
+    table = e * shape.vocab_size * shape.width if setting.trainable == "full" else 0
+    # The loss works in float32 whatever the precision; log softmax keeps its result.
+    yield 0, blocks + norm + 4 * logits, 8 * logits
+    yield table, blocks + norm, e * logits + stream
+    yield table, blocks + tokens * _norm_still_keeps(setting), tokens * _norm_works(setting)
+    others = shape.layers - 1
+    # Where a norm keeps a float32 copy, the stream that a checkpoint keeps comes on top.
+    extra = stream if setting.checkpointing and _copies_stream(setting) else 0
+    for stage in _stages(setting):
+        activations, temporary = tokens * stage.kept + extra, tokens * stage.temporary
+        gradients = table + stage.gradients
+        yield gradients, others * _kept_of_block(setting) + activations, temporary
+        done = e * sum(setting.trained_in_block) * others
+        yield gradients + done, activations, temporary
+    # A table that is shared has two gradients, and their sum.
+    yield e * sum(setting.trained), 0, stream + (2 * table if shape.tied else 0)
+
+
+def _copies_stream(setting: Setting) -> bool:
+    return setting.shape.family == "llama" and setting.bytes != 4
+
+
+def _kept_of_block(setting: Setting) -> int:
+    """Return the bytes that a block keeps until its backward pass comes."""
+    tokens = setting.batch_size * setting.context
+    if setting.checkpointing:
+        return tokens * setting.bytes * setting.shape.width
+    return tokens * _widths(setting).all
+
+
+def forward(setting: Setting) -> int:
+    """Return the bytes of activations at the end of the forward pass."""
+    shape, tokens = setting.shape, setting.batch_size * setting.context
+    _, kept, _ = next(backward(setting))
+    stream = setting.bytes * shape.width if _copies_stream(setting) else 0
+    return kept + tokens * (4 * shape.vocab_size + stream)  # the logits, beside their log softmax

@@ -1,0 +1,24 @@
+"""Where the bytes go: simulated and measured; what fits, and why it ran out.
+
+``estimate`` works the same out by arithmetic, and is here as well.
+"""
+
+from helpers.footprint import Breakdown, estimate
+from helpers.memory.measurement import Measurement, fixed_and_slope, measure
+from helpers.memory.oom import OutOfMemory, explain_oom
+from helpers.memory.saved import peak_of_saved_tensors
+from helpers.memory.search import largest_batch
+from helpers.memory.simulation import simulate
+
+__all__ = [
+    "Breakdown",
+    "Measurement",
+    "OutOfMemory",
+    "estimate",
+    "explain_oom",
+    "fixed_and_slope",
+    "largest_batch",
+    "measure",
+    "peak_of_saved_tensors",
+    "simulate",
+]

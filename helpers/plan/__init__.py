@@ -1,0 +1,18 @@
+"""The arithmetic of a run: batches, updates and epochs, and who is in the last one.
+
+A *step* is one update of the weights. A *micro-batch* is what one device puts through the model at
+once; with accumulation, several of them make one step. Nothing here imports torch.
+"""
+
+from helpers.plan.backward import accumulation_for, infer_effective_batch
+from helpers.plan.run import PlannedStage, ResumePoint, RunPlan
+from helpers.plan.sizes import UpdateSizes
+
+__all__ = [
+    "PlannedStage",
+    "ResumePoint",
+    "RunPlan",
+    "UpdateSizes",
+    "accumulation_for",
+    "infer_effective_batch",
+]
