@@ -171,28 +171,21 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
 
 
 @pytest.mark.parametrize(
-    ("one", "stacks", "chosen"),
+    ("fit", "runs", "auto", "together"),
     [
-        (1.0, {5: 1.0, 15: 1.0, 45: 1.0}, 45),  # a stack takes as long as one run
-        (1.0, {5: 2.0, 15: 3.0, 45: 60.0}, 15),
-        (1.0, {5: 4.9, 15: 1.0, 45: 1.0}, 0),  # not clearly faster
-        (1.0, {5: 9.0, 15: 9.0, 45: 9.0}, 0),
+        (1000, 45, 45, 45),
+        (7, 45, 7, 7),
+        (3, 45, 3, 3),
+        (2, 45, 0, 2),
+        (1000, 2, 0, 2),
+        (9, 1, 0, 1),
     ],
 )
-def test_auto_takes_what_was_fastest(monkeypatch, one, stacks, chosen):
-    monkeypatch.setattr(engine, "_time_one", lambda *_: one)
-    monkeypatch.setattr(engine, "_time_stack", lambda _, runs: stacks[len(runs)])
-    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
-    job = engine.Job(None, None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
-    assert engine.stack_size(job, [None] * 45, "auto") == chosen
-
-
-def test_trial_is_short_beside_the_work(monkeypatch):
-    monkeypatch.setattr(engine, "_time_one", lambda *_: 1.0)
-    monkeypatch.setattr(engine, "_time_stack", lambda *_: pytest.fail("tried"))
-    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
-    job = engine.Job(None, None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
-    assert engine.stack_size(job, [None] * 45, "auto") == 0
+def test_as_many_runs_share_a_stack_as_stay_small(monkeypatch, fit, runs, auto, together):
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: fit)
+    assert engine.stack_size(None, [None] * runs, "auto") == auto
+    assert engine.stack_size(None, [None] * runs, "together") == together
+    assert engine.stack_size(None, [None] * runs, "one-by-one") == 0
 
 
 def test_sweep_too_large_for_memory_is_split(monkeypatch):

@@ -60,8 +60,9 @@ def sweep(
         As in ``RunPlan``: an int is a number of updates, a float a share of the run.
     method
         "together" trains runs side by side in stacks, "one-by-one" calls ``train`` for each, and
-        "auto" tries both for a moment at each batch size. The results are the same up to rounding.
-        How many runs go into a stack is tried out too, and limited by memory.
+        "auto" does the first where at least 3 runs share a stack. The results are the same up to
+        rounding. A stack holds as many runs as keep at most 32 MiB for their backward pass, on a
+        GPU a quarter of the free memory.
     evaluations
         How often the held-out loss is measured along each run, evenly; at its start always.
     dtype, device
