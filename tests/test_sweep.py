@@ -14,6 +14,7 @@ from helpers.noise import critical_batch
 from helpers.schedule import lr_factors
 from helpers.sweep import SweepResult, engine, sweep, sweep_warmups
 from helpers.sweep import result as results
+from helpers.sweep.side_by_side import logits_of_all
 from helpers.train import train
 from tests.toys import NoisyQuadratic, as_data, points
 
@@ -44,6 +45,38 @@ def assert_same(a, b, tolerance=1e-10):
 )
 def test_methods_agree(optimizer):
     assert_same(*both(optimizer=optimizer))
+
+
+@pytest.mark.parametrize("length", [1, 5, 6])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_many_models_at_once_give_the_logits_and_gradients_of_each(layers, length):
+    config = ModelConfig(vocab_size=11, context=6, width=8, layers=layers, heads=2)
+    models = [SmallLM(config, seed=seed).double() for seed in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    for model in models:
+        for part in model.parameters():  # norms and biases too
+            part.data += torch.randn(part.shape, generator=generator, dtype=part.dtype) / 3
+    weights = {
+        name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
+        for name, _ in models[0].named_parameters()
+    }
+    tokens = torch.randint(11, (3, 4, length), generator=generator)
+    parts = [part.requires_grad_() for part in weights.values()]
+    logits = logits_of_all(config, weights, tokens)
+    apart = torch.stack([model(own) for model, own in zip(models, tokens)])
+    torch.testing.assert_close(logits, apart, rtol=0, atol=1e-12)
+    pull = torch.randn(logits.shape, generator=generator, dtype=logits.dtype)
+    gradients = torch.autograd.grad((logits * pull).sum(), parts)
+    (apart * pull).sum().backward()
+    for number, model in enumerate(models):
+        for part, gradient in zip(model.parameters(), gradients):
+            torch.testing.assert_close(gradient[number], part.grad, rtol=0, atol=1e-11)
+
+
+def test_models_of_any_making_are_stacked_too():
+    made_elsewhere = both(config=lambda seed: SmallLM(CONFIG, seed=seed), optimizer="adamw")
+    assert_same(*made_elsewhere)
+    assert_same(made_elsewhere[1], both(optimizer="adamw")[1])
 
 
 def test_methods_agree_on_ragged_records_and_with_warmup():
@@ -138,28 +171,21 @@ def test_interrupt_returns_what_is_finished(monkeypatch, method):
 
 
 @pytest.mark.parametrize(
-    ("one", "stacks", "chosen"),
+    ("fit", "runs", "auto", "together"),
     [
-        (1.0, {5: 1.0, 15: 1.0, 45: 1.0}, 45),  # a stack takes as long as one run
-        (1.0, {5: 2.0, 15: 3.0, 45: 60.0}, 15),
-        (1.0, {5: 4.9, 15: 1.0, 45: 1.0}, 0),  # not clearly faster
-        (1.0, {5: 9.0, 15: 9.0, 45: 9.0}, 0),
+        (1000, 45, 45, 45),
+        (7, 45, 7, 7),
+        (3, 45, 3, 3),
+        (2, 45, 0, 2),
+        (1000, 2, 0, 2),
+        (9, 1, 0, 1),
     ],
 )
-def test_auto_takes_what_was_fastest(monkeypatch, one, stacks, chosen):
-    monkeypatch.setattr(engine, "_time_one", lambda *_: one)
-    monkeypatch.setattr(engine, "_time_stack", lambda _, runs: stacks[len(runs)])
-    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
-    job = engine.Job(None, None, None, module.RunPlan(10_000, 1), "sgd", 1)
-    assert engine.stack_size(job, [None] * 45, "auto") == chosen
-
-
-def test_trial_is_short_beside_the_work(monkeypatch):
-    monkeypatch.setattr(engine, "_time_one", lambda *_: 1.0)
-    monkeypatch.setattr(engine, "_time_stack", lambda *_: pytest.fail("tried"))
-    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: 1000)
-    job = engine.Job(None, None, None, module.RunPlan(4 * 64, 64), "sgd", 1)
-    assert engine.stack_size(job, [None] * 45, "auto") == 0
+def test_as_many_runs_share_a_stack_as_stay_small(monkeypatch, fit, runs, auto, together):
+    monkeypatch.setattr(engine, "_most_that_fit", lambda *_: fit)
+    assert engine.stack_size(None, [None] * runs, "auto") == auto
+    assert engine.stack_size(None, [None] * runs, "together") == together
+    assert engine.stack_size(None, [None] * runs, "one-by-one") == 0
 
 
 def test_sweep_too_large_for_memory_is_split(monkeypatch):

@@ -121,7 +121,7 @@ def _mark_rules(axes: Axes, rate: float, reference: int, chosen: int) -> None:
 def best_rate_against_batch(bests: Mapping[str, Sequence[Best]]) -> Picture:
     """Draw the best learning rate against batch size for a few optimizers, beside both rules.
 
-    A bar runs from the lowest to the highest best rate of a single seed. Grey lines start at the
+    A bar spans 95 % of all resamples of the seeds: see ``Best``. Grey lines start at the
     first point of each and rise with the batch and with its square root.
     """
     figure = Picture(

@@ -60,8 +60,9 @@ def sweep(
         As in ``RunPlan``: an int is a number of updates, a float a share of the run.
     method
         "together" trains runs side by side in stacks, "one-by-one" calls ``train`` for each, and
-        "auto" tries both for a moment at each batch size. The results are the same up to rounding.
-        How many runs go into a stack is tried out too, and limited by memory.
+        "auto" does the first where at least 3 runs share a stack. The results are the same up to
+        rounding. A stack holds as many runs as keep at most 32 MiB for their backward pass, on a
+        GPU a quarter of the free memory.
     evaluations
         How often the held-out loss is measured along each run, evenly; at its start always.
     dtype, device
@@ -121,10 +122,11 @@ def sweep_warmups(
         one_of("optimizer", optimizer, OPTIMIZERS)
     budgets = _budgets(examples, sizes)
     device = device or pick()
+    shape = config if isinstance(config, ModelConfig) else None
 
     def make(seed: int) -> nn.Module:
         seed_everything(seed)
-        model = SmallLM(config, seed=seed) if isinstance(config, ModelConfig) else config(seed)
+        model = config(seed) if shape is None else SmallLM(shape, seed=seed)
         return model.to(device, dtype)
 
     if method == "together" or (method == "auto" and callable(optimizer)):
@@ -138,7 +140,7 @@ def sweep_warmups(
             plan.replace(warmup=warmup)  # refuses what is no warmup
         for seed in seeds:
             checked.refuse_update_without_target(plan, seed)
-        jobs.append(Job(make, data, eval_data, plan, optimizer, evaluations))
+        jobs.append(Job(shape, make, data, eval_data, plan, optimizer, evaluations))
     Examples("eval_data", eval_data, make(seeds[0]))
 
     shown = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

@@ -1,6 +1,5 @@
-"""Train all runs of one batch size: in stacks or one by one, whichever a trial found faster."""
+"""Train all runs of one batch size: in stacks where these stay small, or one by one."""
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +13,9 @@ from helpers.sweep.result import SweepResult
 from helpers.sweep.stack import Batches, Job, Run, Stack
 from helpers.train import Examples, train
 
-TRIED_UPDATES = 3  # of each size of stack, to see which is fastest
-WORTH_TRYING = 0.02  # of all updates to come
-SMALLEST_STACK = 5  # fewer runs hardly pay
-CLEARLY_FASTER = 0.95
-CPU_LIMIT = 2**30  # bytes that a stack may keep for its backward pass
+FEWEST = 3  # runs to a stack; fewer do not pay
+# Bytes that a stack may keep for its backward pass: more do not stay in the caches of a CPU.
+CPU_LIMIT = 32 * 2**20
 
 
 def run_all(job: Job, runs: Sequence[Run], method: str, bar: tqdm) -> None:
@@ -100,83 +97,42 @@ def _train_stack(job: Job, runs: Sequence[Run]) -> None:
     stack = Stack(job, runs)
     batches = Batches(job, runs, stack)
     held_out = Examples("eval_data", job.eval_data, stack.model)
-    size = job.plan.batch_size
+    size, numbers = job.plan.batch_size, {step: n for n, step in enumerate(job.eval_steps)}
     seed_everything(runs[0].seed)
 
-    def measure_held_out(step: int) -> None:
-        if step in job.eval_steps:
-            number = job.eval_steps.index(step)
-            for run, loss in zip(stack.runs, stack.held_out(held_out)):
-                run.result.held_out[size][(*run.place, number)] = loss
+    def note_held_out(step: int, losses: Sequence[float]) -> None:
+        for run, loss in zip(stack.runs, losses):
+            run.result.held_out[size][(*run.place, numbers[step])] = loss
 
-    measure_held_out(0)
+    note_held_out(0, stack.held_out_at_start(held_out))
+    curves = {run: [] for run in runs}
     for step in range(1, job.plan.total_steps + 1):
         before = stack.runs
         losses = stack.update(*batches.next_for(before), step).tolist()
         for run, loss in zip(before, losses):
             if math.isfinite(loss):
-                run.result.curves[size][(*run.place, step - 1)] = loss
+                curves[run].append(loss)
             else:
                 _note_divergence(job, run, step)
         if not stack.runs:
-            return
-        measure_held_out(step)
+            break
+        if step in numbers:
+            note_held_out(step, stack.held_out(held_out))
+    for run, curve in curves.items():
+        run.result.curves[size][run.place][: len(curve)] = torch.tensor(curve, dtype=torch.float64)
 
 
 def stack_size(job: Job, runs: Sequence[Run], method: str) -> int:
-    """Return how many runs to train side by side, 0 for one by one: the fastest way tried.
+    """Return how many runs to train side by side, 0 for one by one.
 
-    A larger stack is tried only while it pays, and only if the trial is short beside the work.
+    As many as keep their memory small, and with "auto" none where these are too few to pay. There
+    is no trial: on a busy machine it finds the wrong way, and the best one depends on little but
+    memory.
     """
-    if method == "one-by-one" or (method == "auto" and len(runs) == 1):
+    if method == "one-by-one" or (method == "auto" and len(runs) < FEWEST):
         return 0
-    limit = min(len(runs), _most_that_fit(job, runs[0]))
-    sizes = _sizes_to_try(limit)
-    work = len(runs) * job.plan.total_steps
-    best, fastest = (0, _time_one(job, runs[0])) if method == "auto" else (sizes[0], math.inf)
-    for size in sizes:
-        if TRIED_UPDATES * size > WORTH_TRYING * work:
-            break
-        seconds = _time_stack(job, runs[:size]) / size
-        if seconds > CLEARLY_FASTER * fastest:
-            break
-        best, fastest = size, seconds
-    return best
-
-
-def _sizes_to_try(limit: int) -> list[int]:
-    """Return sizes of a stack up to the limit, each about three times the one before."""
-    sizes = [limit]
-    while -(-sizes[0] // 3) >= SMALLEST_STACK:
-        sizes.insert(0, -(-sizes[0] // 3))
-    return sizes
-
-
-def _time_one(job: Job, run: Run) -> float:
-    """Return the seconds of one update of one run."""
-    steps = min(job.plan.total_steps, TRIED_UPDATES + 1)
-    history = train(
-        job.make(run.seed),
-        job.data,
-        batch_size=job.plan.batch_size,
-        lr=run.rate,
-        steps=steps,
-        optimizer=job.optimizer,
-        seed=run.seed,
-    )
-    return min(b - a for a, b in itertools.pairwise([0.0, *history.seconds]))
-
-
-def _time_stack(job: Job, runs: Sequence[Run]) -> float:
-    """Return the seconds of one update of a stack of runs."""
-    stack = Stack(job, runs)
-    batches = Batches(job, runs, stack)
-    taken = []
-    for _ in range(TRIED_UPDATES):
-        started = time.perf_counter()
-        stack.update(*batches.next_for(stack.runs), 1).tolist()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+    fit = min(len(runs), _most_that_fit(job, runs[0]))
+    return 0 if method == "auto" and fit < FEWEST else fit
 
 
 def _most_that_fit(job: Job, run: Run) -> int:

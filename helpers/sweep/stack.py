@@ -1,7 +1,7 @@
 """Models of one shape, their weights the rows of one tensor, trained side by side.
 
 A small model leaves a machine idle between its many small operations. Runs of one batch size can
-share these operations: ``torch.func.vmap`` puts all rows through the model together.
+share these operations.
 """
 
 import itertools
@@ -16,10 +16,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
 from helpers.accumulate import MicroBatch
-from helpers.model import IGNORED, token_loss
+from helpers.model import IGNORED, ModelConfig, token_loss
 from helpers.plan import RunPlan
 from helpers.schedule import lr_factors
 from helpers.sweep.result import SweepResult
+from helpers.sweep.side_by_side import logits_of_all
 from helpers.train import Data, Examples, build_optimizer, draw_updates
 
 # Optimizers that treat every number of a tensor alike, so that it may be a row of a stack.
@@ -47,8 +48,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """All that the runs of one batch size have in common."""
+    """All that the runs of one batch size have in common.
 
+    ``shape`` is that of the ``SmallLM`` s that ``make`` returns, None if it returns other models.
+    """
+
+    shape: ModelConfig | None
     make: Callable[[int], nn.Module]
     data: Data
     eval_data: Data
@@ -81,12 +86,14 @@ class Stack:
 
     def __init__(self, job: Job, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
-        models = [job.make(run.seed) for run in runs]
-        self.model = models[0].train()
+        self.shape = job.shape
+        models = {run.seed: job.make(run.seed) for run in runs}
+        self.model = models[runs[0].seed].train()
         self.names = [name for name, _ in self.model.named_parameters()]
         self.shapes = [part.shape for part in self.model.parameters()]
         self.sizes = [part.numel() for part in self.model.parameters()]
-        weights = torch.stack([parameters_to_vector(model.parameters()) for model in models])
+        starts = {seed: parameters_to_vector(m.parameters()) for seed, m in models.items()}
+        weights = torch.stack([starts[run.seed] for run in runs])
         self._hold(weights)
         self.rows = list(weights.detach())
         groups: dict[tuple[float, float], list[Tensor]] = {}
@@ -104,16 +111,27 @@ class Stack:
     def _hold(self, weights: Tensor) -> None:
         self.weights = weights.detach().requires_grad_()
 
-    def _loss_of_one(self, row: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        parts = [part.view(shape) for part, shape in zip(row.split(self.sizes), self.shapes)]
-        logits = functional_call(self.model, dict(zip(self.names, parts)), (inputs,))
-        return token_loss(logits, targets, "sum") / (targets != IGNORED).sum()
-
     def losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each run on its own batch; inputs have shape (runs, batch, length)."""
-        # The fused attention of the CPU cannot be stacked.
-        with sdpa_kernel(SDPBackend.MATH):
-            return vmap(self._loss_of_one, randomness="different")(self.weights, inputs, targets)
+        if self.shape is None:
+            # The fused attention of the CPU has no rule for vmap.
+            with sdpa_kernel(SDPBackend.MATH):
+                logits = vmap(self._logits_of_one, randomness="different")(self.weights, inputs)
+        else:
+            logits = logits_of_all(self.shape, self._parts(self.weights), inputs)
+        each = token_loss(logits, targets, "none").flatten(1)
+        return each.sum(1) / (targets != IGNORED).flatten(1).sum(1)
+
+    def _logits_of_one(self, row: Tensor, inputs: Tensor) -> Tensor:
+        return functional_call(self.model, self._parts(row), (inputs,))
+
+    def _parts(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return the parameters by name, of one row or of all."""
+        parts = weights.split(self.sizes, -1)
+        return {
+            name: part.unflatten(-1, shape)
+            for name, shape, part in zip(self.names, self.shapes, parts)
+        }
 
     def update(self, inputs: Tensor, targets: Tensor, step: int) -> Tensor:
         """Make update ``step``, from 1, of each run whose loss is finite; return the losses.
@@ -150,11 +168,17 @@ class Stack:
 
     def held_out(self, examples: Examples) -> list[float]:
         """Return the held-out loss of each run."""
-        result = []
-        for row in self.rows:
-            vector_to_parameters(row.clone(), self.model.parameters())
-            result.append(examples.mean_loss(self.model))
-        return result
+        return [self._held_out(row, examples) for row in self.rows]
+
+    def held_out_at_start(self, examples: Examples) -> list[float]:
+        """Return the same before any update, when the runs of one seed are still alike."""
+        rows = {run.seed: row for run, row in zip(self.runs, self.rows)}
+        losses = {seed: self._held_out(row, examples) for seed, row in rows.items()}
+        return [losses[run.seed] for run in self.runs]
+
+    def _held_out(self, row: Tensor, examples: Examples) -> float:
+        vector_to_parameters(row.clone(), self.model.parameters())
+        return examples.mean_loss(self.model)
 
 
 class Batches:
