@@ -21,7 +21,7 @@ UPDATES = {1: 300, 4: 200, 16: 160, 64: 60}  # a batch size and the updates of e
 RATES = tuple(1e-4 * 1.2**k for k in range(15))
 SEEDS = (0, 1, 2)
 TOGETHER = {1: 5.0, 4: 3.0, 16: 1.5}
-AUTO = 0.95
+AUTO = 0.98
 NOISE_LIMIT = 2.5
 
 
