@@ -1,18 +1,18 @@
 """What accumulating costs beside as many separate passes, and how soon a launch has its result."""
 
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 
 from benchmarks.table import Report, Row
 from helpers.accumulate import backward
 from helpers.data import CharTokenizer, collate, make_records
+from helpers.device import timed
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.parallel import launch, replica
 
 PIECES = 8
+CPU = torch.device("cpu")
 
 
 def report() -> Report:
@@ -27,8 +27,8 @@ def report() -> Report:
 
     ratios = []
     for _ in range(15):
-        accumulated = _seconds(lambda: backward(model, pieces))
-        ratios.append(accumulated / _seconds(separate))
+        accumulated = timed(lambda: backward(model, pieces), CPU)
+        ratios.append(accumulated / timed(separate, CPU))
         model.zero_grad()
     middle = statistics.median(ratios)
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rounds"
@@ -47,7 +47,7 @@ def report() -> Report:
     data = collate(records, tokenizer)
     config = ModelConfig(tokenizer.vocab_size, data[0].shape[1], 16, 1, 2)
     how = {"batch_size": 4, "lr": 1e-3, "steps": 1}
-    taken = _seconds(lambda: launch(replica, config, data, torch.float32, how))
+    taken = timed(lambda: launch(replica, config, data, torch.float32, how), CPU)
     rows.append(
         Row(
             "launch of two processes, to its first update",
@@ -58,9 +58,3 @@ def report() -> Report:
         )
     )
     return Report(rows)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

@@ -27,7 +27,7 @@ from benchmarks import many_runs, training
 from helpers.accumulate import gradients, relative_difference
 from helpers.data import CharTokenizer, collate, make_records
 from helpers.decoder import Decoder
-from helpers.device import pick, preset, seed_everything
+from helpers.device import pick, preset, seed_everything, timed
 from helpers.memory import (
     Measurement,
     estimate,
@@ -108,7 +108,7 @@ def throughput(device: torch.device, effort: Effort) -> Found:
         run(steps=2)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        seconds = training.timed(partial(run, steps=effort.updates), device)
+        seconds = timed(partial(run, steps=effort.updates), device)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         found[f"batch {batch_size}"] = {
             "examples_per_second": batch_size * effort.updates / seconds,

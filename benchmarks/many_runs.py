@@ -1,7 +1,5 @@
 """What training side by side gains, and what the noise scale costs beside an ordinary pass."""
 
-import time
-from collections.abc import Callable
 from statistics import median
 
 import torch
@@ -10,12 +8,14 @@ from torch import Tensor
 from benchmarks.peak import MATRICES, operations_per_token, product_rate
 from benchmarks.table import Report, Row, spread
 from benchmarks.training import examples
+from helpers.device import timed
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.noise import noise_scale
 from helpers.sweep import SweepResult, sweep
 
 ROUNDS = 3
 CONTEXT = 32
+CPU = torch.device("cpu")
 UPDATES = {1: 300, 4: 200, 16: 160, 64: 60}  # a batch size and the updates of each of its runs
 # Rates low enough that no run diverges: a run that leaves its stack would flatter the ratio.
 RATES = tuple(1e-4 * 1.2**k for k in range(15))
@@ -46,19 +46,19 @@ def report(updates: dict[int, int] = UPDATES) -> Report:
     """Train 45 runs at each batch size in each way, in turns, and measure noise against a pass."""
     config, windows = problem()
 
-    def timed(batch_size: int, method: str) -> tuple[float, SweepResult]:
+    def trained(batch_size: int, method: str) -> tuple[float, SweepResult]:
         result = runs(batch_size, updates[batch_size], method)
         return result.seconds[batch_size], result
 
     made = Report()
-    peak = max(product_rate(width, torch.device("cpu")) for width in MATRICES)
+    peak = max(product_rate(width, CPU) for width in MATRICES)
     for batch_size, count in updates.items():
         together, auto = [], []
         for _ in range(ROUNDS):
-            alone, _ = timed(batch_size, "one-by-one")
+            alone, _ = trained(batch_size, "one-by-one")
             if batch_size in TOGETHER:
-                together.append(alone / timed(batch_size, "together")[0])
-            taken, result = timed(batch_size, "auto")
+                together.append(alone / trained(batch_size, "together")[0])
+            taken, result = trained(batch_size, "auto")
             auto.append(alone / taken)
         name = f"45 runs, batch {batch_size}"
         if together:
@@ -83,8 +83,8 @@ def _noise_row(model: SmallLM, windows: Tensor) -> Row:
 
     ratios = []
     for _ in range(9):
-        measured = _seconds(lambda: noise_scale(model, inputs, targets))
-        ratios.append(measured / _seconds(ordinary))
+        measured = timed(lambda: noise_scale(model, inputs, targets), CPU)
+        ratios.append(measured / timed(ordinary, CPU))
     middle = median(ratios)
     return Row(
         "noise scale of 256 sequences, against a pass",
@@ -93,9 +93,3 @@ def _noise_row(model: SmallLM, windows: Tensor) -> Row:
         f"at most {NOISE_LIMIT} ×",
         middle <= NOISE_LIMIT,
     )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

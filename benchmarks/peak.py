@@ -7,6 +7,7 @@ import torch
 
 from benchmarks import training
 from benchmarks.table import Report, Row, spread
+from helpers.device import timed
 from helpers.model import SmallLM
 
 SECONDS = 25.0
@@ -20,7 +21,7 @@ def product_rate(width: int, device: torch.device, seconds: float = PRODUCT_SECO
     best = float("inf")
     stop = time.perf_counter() + seconds
     while time.perf_counter() < stop:
-        best = min(best, training.timed(lambda: torch.mm(a, b, out=out), device))
+        best = min(best, timed(lambda: torch.mm(a, b, out=out), device))
     return 2 * width**3 / best
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.table import Report, Row
 from helpers.data import CharTokenizer, load_text, sequences
+from helpers.device import timed, wait
 from helpers.model import ModelConfig, SmallLM
 from helpers.train import train
 
@@ -66,20 +67,6 @@ def examples(context: int) -> tuple[Tensor, int]:
 def parameters(model: nn.Module) -> int:
     """Return how many numbers are trained."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds that some work takes, until the device is done too."""
-    started = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - started
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def ours(size: Size, device: torch.device) -> tuple[SmallLM, Run]:
@@ -185,7 +172,7 @@ def trainer(
             if logging_off:
                 loop.remove_callback(PrinterCallback)
             loop.train()
-            synchronize(device)
+            wait(device)
             return time.perf_counter() - start.at
 
     return model, run

@@ -1,6 +1,8 @@
 """What this machine is, and the model that fits it."""
 
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,24 @@ def pick(name: str | None = None) -> torch.device:
     if not present[one_of("name", name, present)]():
         raise ValueError(f"name must be a device of this machine; got {name!r}, which is not here")
     return torch.device(name)
+
+
+def wait(device: torch.device) -> None:
+    """Return when ``device`` has done all that was asked of it; a CPU always has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(call: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds that ``call`` takes, until ``device`` has done what it asks for.
+
+    Python goes on while a GPU works, so a clock that is read without waiting times the launch.
+    """
+    wait(device)
+    started = time.perf_counter()
+    call()
+    wait(device)
+    return time.perf_counter() - started
 
 
 def seed_everything(seed: int) -> None:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from helpers import device
 from helpers.device import PRESETS, ROOM_FOR_GPU, pick, preset, seed_everything
 from helpers.footprint import estimate
 from helpers.model import SmallLM
@@ -75,3 +76,14 @@ def test_preset_of_a_cpu_or_of_a_name():
     assert preset("medium") == PRESETS["medium"]
     with pytest.raises(ValueError, match="must be one of"):
         preset("huge")
+
+
+def test_the_clock_is_read_when_the_device_is_done(monkeypatch):
+    happened = []
+    monkeypatch.setattr(device, "wait", lambda _: happened.append("wait"))
+    monkeypatch.setattr(
+        device.time, "perf_counter", lambda: happened.append("clock") or float(len(happened))
+    )
+    taken = device.timed(lambda: happened.append("work"), torch.device("cpu"))
+    assert happened == ["wait", "clock", "work", "wait", "clock"]
+    assert taken == 5 - 2

@@ -1,3 +1,4 @@
+import ast
 import json
 import math
 
@@ -64,6 +65,12 @@ def test_a_run_notes_every_claim_and_goes_on(notebook):
     assert model.SmallLM.__init__.__kwdefaults__["seed"] == 2
 
 
+def test_a_call_that_trains_is_no_showing():
+    showing, training = ast.parse("plots.losses(x)\ntrain(model, data)").body
+    assert evidence._only_shows(showing)
+    assert not evidence._only_shows(training)
+
+
 def test_what_ran_is_not_run_again_until_the_code_changes(notebook, tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "KEPT", tmp_path)
     column = Column(0, "harbour", "1", "best")
@@ -74,7 +81,12 @@ def test_what_ran_is_not_run_again_until_the_code_changes(notebook, tmp_path, mo
     assert evidence.found_before(notebook, column) == [Finding(**row)]
     evidence.fingerprint.cache_clear()
     book = nbformat.read(notebook, as_version=4)
-    book.cells[0].source += "\n1"
+    layout = "  # a remark\n\nprint(\n    values\n)\n"
+    book.cells[0].source += layout
+    nbformat.write(book, notebook)
+    assert evidence.found_before(notebook, column) == [Finding(**row)]
+    evidence.fingerprint.cache_clear()
+    book.cells[0].source += "values = 1\n"
     nbformat.write(book, notebook)
     assert evidence.found_before(notebook, column) is None
 
