@@ -4,6 +4,7 @@ It needs Chromium on the path. Where ``BROWSER=required`` is set, as in the cont
 a missing one is a failure.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ import nbformat
 import pytest
 
 from course.hand_out import without_outputs
+from helpers import diagrams
+from helpers.diagrams.kit import WIDTH
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -254,4 +257,42 @@ def test_site_finds_a_word(chromium, book):
     found = page.locator("#search-results li a")
     found.first.wait_for(timeout=30_000)
     assert "Linear scaling" in " ".join(found.all_inner_texts())
+    page.close()
+
+
+PLACES = """svg => [...svg.querySelectorAll("text")].map(word => {
+    const box = word.getBBox();
+    return {text: word.textContent, left: box.x, top: box.y + 3,
+            right: box.x + box.width, bottom: box.y + box.height - 3};
+})"""
+
+
+@pytest.mark.parametrize("font", ["Liberation Sans", "DejaVu Sans"])  # a narrow and a wide one
+def test_words_of_diagrams_stay_on_the_card_and_off_each_other(chromium, font):
+    page = chromium.new_page(viewport={"width": 800, "height": 700})
+    for draw in (getattr(diagrams, name) for name in diagrams.__all__ if name != "Diagram"):
+        page.set_content(draw().svg.replace('font-family="', f"font-family=\"'{font}', "))
+        svg = page.locator("svg")
+        words, height = svg.evaluate(PLACES), svg.evaluate("svg => svg.viewBox.baseVal.height")
+        for word in words:
+            assert 6 <= word["left"] <= word["right"] <= WIDTH - 6, word
+            assert 3 <= word["top"] <= word["bottom"] <= height - 3, word
+        for one, other in itertools.combinations(words, 2):
+            beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+            assert beside or one["bottom"] <= other["top"] or other["bottom"] <= one["top"], (
+                one,
+                other,
+            )
+    page.close()
+
+
+@pytest.mark.parametrize("background", ["white", "#111"])
+def test_diagrams_are_accessible_on_light_and_dark(chromium, background):
+    page = chromium.new_page(viewport={"width": 400, "height": 700})
+    shown = [getattr(diagrams, name)() for name in diagrams.__all__ if name != "Diagram"]
+    body = "".join(picture._repr_html_() + picture.svg for picture in shown)
+    page.set_content(f'<main style="background: {background}">{body}</main>')
+    assert violations(page, "main") == []
+    widths = page.locator("img, svg").evaluate_all("all => all.map(it => it.clientWidth)")
+    assert max(widths) <= 400
     page.close()
