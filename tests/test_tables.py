@@ -71,7 +71,7 @@ def test_digits_tell_values_apart_and_suit_their_size():
     assert column(1e-5, 0.1) == ["1e-05", "0.1"]
     assert column(0.0, -0.001, 2.5, 0.3)[0] == "0"
     assert column(12345.6, 0.01) == ["12,346", "0.01"]
-    assert column(0.5, -0.5) == ["0.50", "-0.50"]
+    assert column(0.5, -0.5) == ["0.500", "-0.500"]
     assert column(2.0, 2.0) == ["2.00", "2.00"]
 
 
