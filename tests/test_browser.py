@@ -22,6 +22,8 @@ import pytest
 from course.hand_out import without_outputs
 from helpers import diagrams
 from helpers.diagrams.kit import WIDTH
+from helpers.exercises import quiz
+from helpers.tables import table
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -296,3 +298,22 @@ def test_diagrams_are_accessible_on_light_and_dark(chromium, background):
     widths = page.locator("img, svg").evaluate_all("all => all.map(it => it.clientWidth)")
     assert max(widths) <= 400
     page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_question_is_answered_by_key_without_a_kernel(chromium, scheme):
+    context = chromium.new_context(color_scheme=scheme)
+    page = context.new_page()
+    paper = "<style>:root { color-scheme: light dark }</style>"
+    made = table([("a", 1.5), ("b", float("nan"))], ("run", "loss (nats)"), "Two runs.")
+    body = f"{made._repr_html_()}{quiz(1)._repr_html_()}"
+    page.set_content(f'<html lang="en">{paper}<main>{body}</main></html>')
+    assert violations(page, "main") == []
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    first = page.locator("details").first
+    assert first.get_attribute("open") is not None
+    sync_api.expect(first).to_contain_text(quiz(1).questions[0].answers[0].why)
+    assert page.locator("details[open]").count() == 1
+    assert violations(page, "main") == []
+    context.close()
