@@ -14,6 +14,7 @@ GAP = 2  # spaces between columns
 NARROWEST = 16  # characters that a column of words keeps when the table is too wide
 HUGE = 1e9  # from here on a measured number is written as a power of ten
 LOST = "lost"
+PADDING = "padding: 3px 12px"
 NUMBER = re.compile(r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?( ?%| [×±]÷? ?[\d.]+| (s|ms|h|[KMGT]i?B))?")
 
 
@@ -76,7 +77,7 @@ class Table:
     def _repr_html_(self) -> str:
         sides = ["right" if numeric else "left" for numeric in self.numeric]
         heads = "".join(
-            f'<th scope="col" style="text-align: {side}">{html.escape(head)}</th>'
+            f'<th scope="col" style="{PADDING}; text-align: {side}">{html.escape(head)}</th>'
             for head, side in zip(self.heads, sides)
         )
         body = "".join(f"<tr>{_row_html(row, sides)}</tr>" for row in self.rows)
@@ -212,5 +213,7 @@ def _filled(caption: str) -> str:
 
 def _row_html(row: tuple[str, ...], sides: list[str]) -> str:
     (name, first), *cells = zip(map(html.escape, row), sides)
-    head = f'<th scope="row" style="text-align: {first}">{name}</th>'
-    return head + "".join(f'<td style="text-align: {side}">{cell}</td>' for cell, side in cells)
+    head = f'<th scope="row" style="{PADDING}; text-align: {first}">{name}</th>'
+    return head + "".join(
+        f'<td style="{PADDING}; text-align: {side}">{cell}</td>' for cell, side in cells
+    )

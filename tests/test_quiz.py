@@ -10,7 +10,7 @@ from helpers.exercises import NOTEBOOKS, quiz
 from helpers.exercises.questions import WIDTH, Quiz, ask, no, yes
 
 NUMBERS = range(1, len(NOTEBOOKS) + 1)
-QUESTIONS = [(number, question) for number in NUMBERS for question in quiz(number).questions]
+QUESTIONS = [question for number in NUMBERS for question in quiz(number).questions]
 FOLDER = Path(__file__).parent.parent / "notebooks"
 VERDICTS = stored_verdicts()
 PLANNING = 9  # the notebook that measures no verdict of its own, and lists those of all
@@ -29,8 +29,8 @@ def test_a_notebook_has_four_to_six_questions(number):
     assert 4 <= len(quiz(number).questions) <= 6
 
 
-@pytest.mark.parametrize(("number", "question"), QUESTIONS)
-def test_one_answer_is_right_and_each_has_its_why(number, question):
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text[:30])
+def test_one_answer_is_right_and_each_has_its_why(question):
     assert [answer.right for answer in question.answers].count(True) == 1
     assert 2 <= len(question.answers) <= 4
     assert question.text.endswith(("?", "."))
@@ -67,11 +67,8 @@ def test_place_does_not_tell_the_right_answer(number):
 
 
 def test_length_does_not_tell_the_right_answer():
-    longest = [
-        max(question.answers, key=lambda answer: len(answer.text)).right
-        for _, question in QUESTIONS
-    ]
-    assert 0.2 < mean(longest) < 0.5
+    longest = (max(question.answers, key=lambda answer: len(answer.text)) for question in QUESTIONS)
+    assert 0.2 < mean(answer.right for answer in longest) < 0.5
 
 
 @pytest.mark.parametrize("number", NUMBERS)
