@@ -4,6 +4,7 @@ It needs Chromium on the path. Where ``BROWSER=required`` is set, as in the cont
 a missing one is a failure.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -19,6 +20,10 @@ import nbformat
 import pytest
 
 from course.hand_out import without_outputs
+from helpers import diagrams
+from helpers.diagrams.kit import WIDTH
+from helpers.exercises import quiz
+from helpers.tables import table
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -255,3 +260,60 @@ def test_site_finds_a_word(chromium, book):
     found.first.wait_for(timeout=30_000)
     assert "Linear scaling" in " ".join(found.all_inner_texts())
     page.close()
+
+
+PLACES = """svg => [...svg.querySelectorAll("text")].map(word => {
+    const box = word.getBBox();
+    return {text: word.textContent, left: box.x, top: box.y + 3,
+            right: box.x + box.width, bottom: box.y + box.height - 3};
+})"""
+
+
+@pytest.mark.parametrize("font", ["Liberation Sans", "DejaVu Sans"])  # a narrow and a wide one
+def test_words_of_diagrams_stay_on_the_card_and_off_each_other(chromium, font):
+    page = chromium.new_page(viewport={"width": 800, "height": 700})
+    for draw in (getattr(diagrams, name) for name in diagrams.__all__ if name != "Diagram"):
+        page.set_content(draw().svg.replace('font-family="', f"font-family=\"'{font}', "))
+        svg = page.locator("svg")
+        words, height = svg.evaluate(PLACES), svg.evaluate("svg => svg.viewBox.baseVal.height")
+        for word in words:
+            assert 6 <= word["left"] <= word["right"] <= WIDTH - 6, word
+            assert 3 <= word["top"] <= word["bottom"] <= height - 3, word
+        for one, other in itertools.combinations(words, 2):
+            beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+            assert beside or one["bottom"] <= other["top"] or other["bottom"] <= one["top"], (
+                one,
+                other,
+            )
+    page.close()
+
+
+@pytest.mark.parametrize("background", ["white", "#111"])
+def test_diagrams_are_accessible_on_light_and_dark(chromium, background):
+    page = chromium.new_page(viewport={"width": 400, "height": 700})
+    shown = [getattr(diagrams, name)() for name in diagrams.__all__ if name != "Diagram"]
+    body = "".join(picture._repr_html_() + picture.svg for picture in shown)
+    page.set_content(f'<main style="background: {background}">{body}</main>')
+    assert violations(page, "main") == []
+    widths = page.locator("img, svg").evaluate_all("all => all.map(it => it.clientWidth)")
+    assert max(widths) <= 400
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_question_is_answered_by_key_without_a_kernel(chromium, scheme):
+    context = chromium.new_context(color_scheme=scheme)
+    page = context.new_page()
+    paper = "<style>:root { color-scheme: light dark }</style>"
+    made = table([("a", 1.5), ("b", float("nan"))], ("run", "loss (nats)"), "Two runs.")
+    body = f"{made._repr_html_()}{quiz(1)._repr_html_()}"
+    page.set_content(f'<html lang="en">{paper}<main>{body}</main></html>')
+    assert violations(page, "main") == []
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    first = page.locator("details").first
+    assert first.get_attribute("open") is not None
+    sync_api.expect(first).to_contain_text(quiz(1).questions[0].answers[0].why)
+    assert page.locator("details[open]").count() == 1
+    assert violations(page, "main") == []
+    context.close()

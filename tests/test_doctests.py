@@ -22,6 +22,7 @@ WITH_EXAMPLES = {
         "footprint.breakdown",
         "footprint.activations",
         "memory.measurement",
+        "tables",
     )
 }
 

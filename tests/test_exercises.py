@@ -7,7 +7,8 @@ import numpy
 import pytest
 import torch
 
-from helpers.exercises import EXERCISES, NOTEBOOKS, assess, check, hint
+from helpers import exercises
+from helpers.exercises import EXERCISES, NOTEBOOKS, about, assess, check, hint, progress
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 
@@ -217,3 +218,66 @@ def test_numbers_of_numpy_and_torch_count_and_a_function_may_empty_its_lists():
         return torch.tensor(total / targets, dtype=torch.float64)
 
     assert assess("the loss of an accumulated update", emptying)[0]
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A kernel in which nothing was answered."""
+    monkeypatch.setattr(exercises, "_answered", {})
+
+
+def printed(capsys, call, *arguments):
+    capsys.readouterr()
+    call(*arguments)
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("fresh")
+def test_progress_counts_right_answers_of_the_notebooks_that_were_begun(capsys):
+    assert printed(capsys, progress) == "No exercise has been checked yet.\n"
+    check("piles of papers", ...)
+    assert "Notebook 01: 0 of 4 exercises answered right." in printed(capsys, progress)
+    for answer in ((8, 52), (8, 52), (7, 52)):  # right twice, then spoilt
+        check("piles of papers", answer)
+        check("halve the noise", 4)
+    shown = printed(capsys, progress)
+    assert "1 of 4" in shown
+    assert "“piles of papers”" in shown
+    assert "“halve the noise”" not in shown
+    assert "Notebook 02" not in shown
+
+
+@pytest.mark.usefixtures("fresh")
+def test_progress_of_all_ends_with_nothing_open(capsys):
+    for name, answer in (RIGHT | FUNCTIONS).items():
+        check(name, answer)
+    lines = printed(capsys, progress).splitlines()
+    assert len(lines) == len(NOTEBOOKS)
+    for line in lines:
+        done, of = re.search(r"(\d+) of (\d+)", line).groups()
+        assert done == of
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_unknown_name_counts_nowhere(capsys):
+    with pytest.raises(ValueError, match="name must be one of"):
+        check("no such exercise", 1)
+    assert printed(capsys, progress) == "No exercise has been checked yet.\n"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_exercise_says_how_hard_and_how_long_it_is(name, capsys):
+    exercise = EXERCISES[name]
+    assert exercise.dots in (1, 2, 3)
+    assert 1 <= exercise.minutes <= 40
+    shown = printed(capsys, about, name)
+    assert shown.count("●") == exercise.dots
+    assert shown.count("●") + shown.count("○") == 3
+    assert f"about {exercise.minutes} minutes" in shown
+
+
+def test_harder_takes_longer():
+    minutes = {
+        dots: [e.minutes for e in EXERCISES.values() if e.dots == dots] for dots in (1, 2, 3)
+    }
+    assert max(minutes[1]) < min(minutes[2]) <= max(minutes[2]) < min(minutes[3])

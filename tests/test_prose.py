@@ -73,12 +73,14 @@ def test_teachers_find_every_exercise_once_and_in_its_notebook():
     text = prose(ROOT / "course" / "README.md")
     section = text.partition("## Exercises")[2].partition("\n## ")[0]
     listed = []
-    for number, names in re.findall(r'(\d\d): ((?:"[^"]+"(?:, )?)+)', section):
-        for name in re.findall(r'"([^"]+)"', names):
-            listed.append(name)
-            (path,) = (path for path in PATHS if path.name.startswith(number))
-            cells = nbformat.read(path, as_version=4).cells
-            assert any(f'check("{name}"' in cell.source for cell in cells), name
+    rows = re.findall(r'^\| (\d\d) \| "([^"]+)" \| (●+) \| (\d+) \|$', section, re.MULTILINE)
+    for number, name, dots, minutes in rows:
+        listed.append(name)
+        (path,) = (path for path in PATHS if path.name.startswith(number))
+        cells = nbformat.read(path, as_version=4).cells
+        assert any(f'check("{name}"' in cell.source for cell in cells), name
+        exercise = EXERCISES[name]
+        assert (len(dots), int(minutes)) == (exercise.dots, exercise.minutes), name
     assert sorted(listed) == sorted(EXERCISES)
 
 

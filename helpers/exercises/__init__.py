@@ -1,9 +1,10 @@
-"""Hints, and automatic checks of a reader's answers: a file of exercises for each notebook.
+"""Checks of a reader's answers, hints, and questions on concepts: a file for each notebook.
 
-A check works the right value out from its definition; no answer is written down here.
+A check works the right value out from its definition; no answer to an exercise is written down
+here. What was answered is kept in the running kernel, and nowhere else.
 """
 
-from helpers._checks import one_of
+from helpers._checks import one_of, whole
 from helpers.exercises import (
     accumulation_equivalence,
     batches,
@@ -15,6 +16,7 @@ from helpers.exercises import (
     steps_and_epochs,
     warmup,
 )
+from helpers.exercises.questions import Quiz
 
 NOTEBOOKS = (
     batches,
@@ -30,6 +32,8 @@ NOTEBOOKS = (
 EXERCISES = {
     name: exercise for notebook in NOTEBOOKS for name, exercise in notebook.EXERCISES.items()
 }
+HARDEST = 3  # dots
+_answered: dict[str, bool] = {}  # whether the last answer to each exercise was right
 
 
 def assess(name: str, answer: object) -> tuple[bool | None, str]:
@@ -49,7 +53,44 @@ def assess(name: str, answer: object) -> tuple[bool | None, str]:
 
 def check(name: str, answer: object) -> None:
     """Print whether ``answer`` is right, and if not, what is off; an ellipsis is no answer yet."""
-    print(assess(name, answer)[1])
+    right, message = assess(name, answer)
+    _answered[name] = bool(right)
+    print(message)
+
+
+def progress() -> None:
+    """Print how many exercises are answered right, for each notebook that was checked so far."""
+    started = [
+        (number, list(notebook.EXERCISES))
+        for number, notebook in enumerate(NOTEBOOKS, start=1)
+        if _answered.keys() & notebook.EXERCISES.keys()
+    ]
+    if not started:
+        print("No exercise has been checked yet.")
+    for number, names in started:
+        left = [f"“{name}”" for name in names if not _answered.get(name)]
+        done = f"{len(names) - len(left)} of {len(names)} exercises answered right"
+        print(f"Notebook {number:02}: {done}.")
+        if left:
+            print(f"  Still open: {', '.join(left)}.")
+
+
+def about(name: str) -> None:
+    """Print how hard an exercise is, in dots, and how long it takes, in minutes."""
+    exercise = EXERCISES[one_of("name", name, EXERCISES)]
+    dots = "●" * exercise.dots + "○" * (HARDEST - exercise.dots)
+    print(f"“{name}”: {dots} ({exercise.dots} of {HARDEST}), about {exercise.minutes} minutes.")
+
+
+def quiz(number: int) -> Quiz:
+    """Return the questions on the concepts of a notebook, given by its number, from 1 to 9.
+
+    It shows itself in a notebook: each answer is a fold that says why it is right, or why not.
+    """
+    number = whole("number", number)
+    if number > len(NOTEBOOKS):
+        raise ValueError(f"number must be that of a notebook, 1 to {len(NOTEBOOKS)}; got {number}")
+    return Quiz(number, NOTEBOOKS[number - 1].QUESTIONS)
 
 
 def require(name: str, answer: object) -> None:

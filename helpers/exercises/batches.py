@@ -1,5 +1,6 @@
 """The exercises of ``01_batches``."""
 
+from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, function, number, numbers, some_sizes
 from helpers.plan import RunPlan
 
@@ -31,6 +32,8 @@ EXERCISES = {
                 ),
             ),
         ),
+        dots=1,
+        minutes=3,
     ),
     "loss of an update": Exercise(
         "Add all token losses of the update, then divide once. By what?",
@@ -39,6 +42,8 @@ EXERCISES = {
             too_small="Did the division use more than the number of targets?",
             too_large="A mean of two means gives the two targets as much say as the eight.",
         ),
+        dots=2,
+        minutes=4,
     ),
     "halve the noise": Exercise(
         "The noise falls with the square root of the batch size.",
@@ -47,9 +52,116 @@ EXERCISES = {
             too_small="At this factor the noise falls to more than half.",
             too_large="At this factor the noise falls to less than half.",
         ),
+        dots=1,
+        minutes=2,
     ),
     "the say of the last batch": Exercise(
         "Under a mean for each batch, what is the weight of one example in a batch of n?",
         function(_last_say, some_sizes("examples", "batch_size")),
+        dots=3,
+        minutes=8,
     ),
 }
+
+QUESTIONS = (
+    ask(
+        "An answer with 2 targets and one with 20 are in a batch. You have the gradient of each, "
+        "as a mean over its own targets. How do you get the gradient of the batch?",
+        no(
+            "By their plain average, since a gradient is linear.",
+            "It is linear, but the loss divides once, by all 22 targets. The plain average gives "
+            "the 2 targets as much say as the 20.",
+        ),
+        yes(
+            "By an average weighted with the number of targets.",
+            "Then every target has the same weight, 1 in 22, as in the loss of the whole batch.",
+        ),
+        no(
+            "Not at all: the examples must go through the model together.",
+            "Nothing in this model looks across examples, so gradients of single ones add up.",
+        ),
+        verdict="P1",
+    ),
+    ask(
+        "The batch grows ninefold. What becomes of the noise of its gradient?",
+        yes(
+            "It falls to a third.",
+            "It falls with the square root of the batch size, as the error of a survey does.",
+        ),
+        no(
+            "It falls to a ninth.",
+            "That would be 1/B. The variance falls so, and the noise is its root.",
+        ),
+        no(
+            "It stays, since the model is the same.",
+            "The model is, but more examples are averaged, and their differences partly cancel.",
+        ),
+        verdict="P2",
+    ),
+    ask(
+        "Batch 64 puts many more examples through per second than batch 4. Each sees the same "
+        "examples once, at its own best rate. Which ended lower here?",
+        no(
+            "Batch 64, because its gradients are steadier.",
+            "They are, but it makes sixteen times fewer updates, and that weighed more.",
+        ),
+        no(
+            "Neither: the same examples teach the same.",
+            "What is learned depends on the updates made from them as well.",
+        ),
+        yes(
+            "Batch 4, because it makes more updates.",
+            "Faster through the data is not the same as learning faster.",
+        ),
+        verdict="P10",
+    ),
+    ask(
+        "The batch is the whole training set. Is its gradient free of noise?",
+        no(
+            "Yes: there is no other batch that could be drawn.",
+            "From this set there is none. Another set of the same text gives another gradient.",
+        ),
+        yes(
+            "For this set yes, for the text that it comes from no.",
+            "The whole set is itself a sample. The notebook compares two halves of one text.",
+        ),
+        no(
+            "No, it is as noisy as a batch of one.",
+            "Noise falls with the size of the sample, so it is much smaller, though not zero.",
+        ),
+        verdict="P16",
+    ),
+    ask(
+        "What do you pay for a batch of one, if it has a learning rate of its own?",
+        yes(
+            "Time.",
+            "Each update has a fixed cost, and small matrices leave the machine idle.",
+        ),
+        no(
+            "A higher loss for the same number of examples.",
+            "Here it was, example for example, as good as any other batch size.",
+        ),
+        no(
+            "Nothing, if you are patient enough to find its rate.",
+            "It took more than twice as long as batch 16 for the same examples.",
+        ),
+        verdict="P17",
+    ),
+    ask(
+        "Batches of 10, and 2 examples are left for the last one. How much does each of the two "
+        "count in its update?",
+        no(
+            "As much as any other example.",
+            "Each batch divides by its own size, so fewer examples have more say each.",
+        ),
+        no(
+            "A fifth of the others.",
+            "It is the other way round: the update is as large, and is shared by fewer.",
+        ),
+        yes(
+            "Five times as much as the others.",
+            "It has a weight of 1/2 in its update, and the others have 1/10.",
+        ),
+        verdict="P18",
+    ),
+)

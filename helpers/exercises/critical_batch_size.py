@@ -1,5 +1,6 @@
 """The exercises of ``05_critical_batch_size``."""
 
+from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
 
 EXERCISES = {
@@ -10,6 +11,8 @@ EXERCISES = {
             too_small="Do more than the least updates, and each of them takes a whole batch.",
             too_large="At four times the critical batch the updates are nearly the least.",
         ),
+        dots=2,
+        minutes=5,
     ),
     "noise scale by hand": Exercise(
         "Put the four numbers into both formulas, and divide the trace by the squared length.",
@@ -18,6 +21,8 @@ EXERCISES = {
             too_small="Which difference is divided by which difference of 1/B?",
             too_large="The squared length without noise is smaller than both that were measured.",
         ),
+        dots=3,
+        minutes=8,
     ),
     "same batch in tokens": Exercise(
         "Tokens of a batch = sequences × context. Keep the product.",
@@ -26,5 +31,90 @@ EXERCISES = {
             too_small="The context grows by less than that.",
             too_large="Longer sequences: fewer of them.",
         ),
+        dots=1,
+        minutes=2,
     ),
 }
+
+QUESTIONS = (
+    ask(
+        "You are far above the critical batch size and double the batch. How many updates does "
+        "the target take now?",
+        no(
+            "Half as many.",
+            "So it is far below the critical batch. Here the least number is nearly reached.",
+        ),
+        yes(
+            "Hardly fewer.",
+            "The updates are near their least. Nearly all of the further examples are wasted.",
+        ),
+        no(
+            "Twice as many.",
+            "The examples double. The updates do not rise.",
+        ),
+        verdict="P8",
+    ),
+    ask(
+        "What does a run spend exactly at the critical batch size?",
+        yes(
+            "Twice the least updates, and twice the least examples.",
+            "It is the corner of the curve: (2 − 1) × (2 − 1) = 1.",
+        ),
+        no(
+            "The least of both.",
+            "No batch size has both. What saves the one spends the other.",
+        ),
+        no(
+            "The least updates, and twice the least examples.",
+            "The least updates cost examples without end.",
+        ),
+    ),
+    ask(
+        "Batch 256 puts more examples through per second than batch 64, and comes later to the "
+        "target. How can that be?",
+        no(
+            "It cannot: the timing must be wrong.",
+            "Examples per second and examples needed are two things.",
+        ),
+        no(
+            "Its gradients are noisier.",
+            "They are steadier, and that is what no longer pays.",
+        ),
+        yes(
+            "It needs many more examples.",
+            "Past the critical batch the examples buy less than the machine gains.",
+        ),
+        verdict="P10",
+    ),
+    ask(
+        "The noise scale near the end of a run is 60, and the fitted critical batch is 20. What "
+        "do you make of it?",
+        no(
+            "One of the two was measured wrongly.",
+            "They answer different questions, and need not agree.",
+        ),
+        yes(
+            "The noise scale is a hint: it is about one update, at that moment.",
+            "The critical batch is about a whole run to a target, with its own optimizer.",
+        ),
+        no(
+            "The critical batch is 60 as well, if only the fit had more points.",
+            "Other work finds the noise scale far below it. It is no law in either direction.",
+        ),
+    ),
+    ask(
+        "Why may a long run begin with a small batch and grow it?",
+        yes(
+            "The critical batch begins near nothing, and grows.",
+            "Early on a large batch wastes examples. Later the same batch is nearly free.",
+        ),
+        no(
+            "At the start there is less memory.",
+            "What an example takes in memory stays the same over the run.",
+        ),
+        no(
+            "A small batch needs no learning rate.",
+            "Each batch size needs a rate of its own.",
+        ),
+    ),
+)

@@ -1,5 +1,6 @@
 """The exercises of ``09_plan_a_run``."""
 
+from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
 
 EXERCISES = {
@@ -10,6 +11,8 @@ EXERCISES = {
             too_small="The product would stay below 512.",
             too_large="Did you count all four cards?",
         ),
+        dots=1,
+        minutes=2,
     ),
     "a batch from a log": Exercise(
         "First the updates of one epoch.",
@@ -18,6 +21,8 @@ EXERCISES = {
             too_small="The updates are those of all three epochs.",
             too_large="Every epoch passes over all examples once, and no more.",
         ),
+        dots=1,
+        minutes=3,
     ),
     "minutes of a run": Exercise(
         "Updates × seconds, and a fifth more. Then minutes.",
@@ -26,5 +31,75 @@ EXERCISES = {
             too_small="Is the fifth added?",
             too_large="A minute has 60 seconds.",
         ),
+        dots=1,
+        minutes=3,
     ),
 }
+
+QUESTIONS = (
+    ask(
+        "The recipe uses batch 64. On your one card 4 fit at once. What do you change?",
+        yes(
+            "The accumulation, to 16.",
+            "Then updates, warmup and rate stay those of the recipe.",
+        ),
+        no(
+            "The batch, to 4, and nothing else.",
+            "There would be sixteen times as many updates, at a rate that is not theirs.",
+        ),
+        no(
+            "The batch, to 4, and the warmup with it.",
+            "The rate belongs to the recipe's batch too. Keep the batch, and split it.",
+        ),
+    ),
+    ask(
+        "Which line of a plan is the roughest?",
+        no("The number of updates.", "It is arithmetic, and exact."),
+        no("The tokens processed.", "They are tokens × epochs, and exact."),
+        yes("The time.", "It is good within a factor of two, or better after a few timed updates."),
+    ),
+    ask(
+        "A log says 1,000 examples, 2 epochs and 126 updates. What was the batch?",
+        no("8", "That is for 126 updates in one epoch. There were two epochs."),
+        yes("16", "63 updates an epoch: 62 full ones of 16, and a last one of 8."),
+        no("32", "That would be 32 updates an epoch."),
+    ),
+    ask(
+        "A batch of 256 on two machines with 8 cards each, and 4 examples fit on a card. Which "
+        "accumulation?",
+        yes("4", "16 cards take 64 at once, and 256 ÷ 64 is 4."),
+        no("8", "That counts the cards of one machine. The divisor is all cards."),
+        no("64", "That counts one card."),
+    ),
+    ask(
+        "Your plan says 75 updates, and the tool announces 74. What now?",
+        no(
+            "Nothing: it is one update.",
+            "One today. The reason may cost an update in each epoch of another run.",
+        ),
+        no(
+            "Change the rate until they agree.",
+            "The rate has nothing to do with the count.",
+        ),
+        yes(
+            "Find out what it leaves out before you start.",
+            "Some tools drop the short batch or the short window at the end of an epoch.",
+        ),
+    ),
+    ask(
+        "Which of these statements held in these notebooks without any condition?",
+        no(
+            "Memory is proportional to the batch size.",
+            "It is a straight line at best, and does not start at zero.",
+        ),
+        yes(
+            "Bigger batches give steadier gradients.",
+            "The noise falls with the square root of the batch size.",
+        ),
+        no(
+            "Double the batch, double the learning rate.",
+            "It held where rates are small. The best rate grew more slowly.",
+        ),
+        verdict="P2",
+    ),
+)

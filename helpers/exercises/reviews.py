@@ -7,7 +7,7 @@ import copy
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Review = Callable[[Any], str | None]
@@ -15,10 +15,16 @@ Review = Callable[[Any], str | None]
 
 @dataclass(frozen=True)
 class Exercise:
-    """A hint, and a review that returns what is wrong with an answer, or None."""
+    """A hint, and a review that returns what is wrong with an answer, or None.
+
+    ``dots`` says how hard it is: one for one idea and one line, two for two ideas at once, three
+    for something of the subject to write. ``minutes`` is what it takes a student.
+    """
 
     hint: str
     review: Review
+    dots: int = field(kw_only=True)
+    minutes: int = field(kw_only=True)
 
 
 def _plain(answer: Any) -> Any:  # noqa: ANN401

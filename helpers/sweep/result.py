@@ -1,6 +1,5 @@
 """What a grid of runs gave, and its reading: best rates, updates to a target, tables, files."""
 
-import html
 import itertools
 import json
 import math
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from helpers._checks import positive
 from helpers.sweep.best import Best, best_of
+from helpers.tables import Table
 
 SETTINGS = ("learning_rates", "batch_sizes", "seeds", "examples", "optimizer")
 NOTES = ("held_out_steps", "ways", "seconds", "interrupted")
@@ -152,15 +152,8 @@ class SweepResult:
         return "\n".join([f"{note}: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        head, *rows = ([html.escape(cell) for cell in row] for row in self._rows())
-        body = "".join(
-            f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>"
-            for first, *rest in rows
-        )
-        return (
-            f"<table><caption>{html.escape(self._caption())}</caption>"
-            f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>{body}</table>"
-        )
+        heads, *rows = map(tuple, self._rows())
+        return Table(self._caption(), heads, tuple(rows), (True,) * len(heads))._repr_html_()
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file in the safetensors format."""
