@@ -140,7 +140,9 @@ def fingerprint(path: Path) -> str:
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Return if a statement is a call, such as ``plots.costs(x)``, that only shows something."""
+    """Return if a statement imports, or is a call, such as ``plots.costs(x)``, that only shows."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return True
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
     called = node.value.func
