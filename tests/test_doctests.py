@@ -13,6 +13,7 @@ WITH_EXAMPLES = {
         "_words",
         "plan.run",
         "plan.backward",
+        "plan.log",
         "schedule",
         "data",
         "world",

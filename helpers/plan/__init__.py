@@ -11,10 +11,12 @@ from helpers.plan.backward import (
     infer_effective_batch,
     splits_for,
 )
+from helpers.plan.log import LogCheck, check_log
 from helpers.plan.run import PlannedStage, ResumePoint, RunPlan
 from helpers.plan.sizes import UpdateSizes
 
 __all__ = [
+    "LogCheck",
     "PlannedStage",
     "ResumePoint",
     "RunPlan",
@@ -22,6 +24,7 @@ __all__ = [
     "Splits",
     "UpdateSizes",
     "accumulation_for",
+    "check_log",
     "infer_effective_batch",
     "splits_for",
 ]
