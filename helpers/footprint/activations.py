@@ -57,34 +57,43 @@ class _Widths:
     """
 
     norm: int
+    feed_norm: int
     attention: int
     feed: int
     adapters: int = 0
 
     @property
     def all(self) -> int:
-        return 2 * self.norm + self.attention + self.feed + self.adapters
+        return self.norm + self.feed_norm + self.attention + self.feed + self.adapters
 
 
 def _widths(setting: Setting) -> _Widths:
     shape, e = setting.shape, setting.bytes
     if setting.attention == "fused":
-        attention = e * (2 * shape.width + 2 * shape.kv_width) + 4 * shape.heads
+        attention = e * (2 * shape.query_width + 2 * shape.kv_width) + 4 * shape.heads
     else:
-        attention = e * (4 * shape.width + shape.heads * setting.context)
-    between = 2 if shape.family == "gpt2" else 4  # up, gelu; or gate, up, silu and their product
-    adapters = e * len(setting.adapters) * (setting.rank or 0)
-    return _Widths(_norm_keeps(setting), attention, between * e * shape.feed, adapters)
+        attention = e * (4 * shape.query_width + shape.heads * setting.context)
+    # up, gelu; or gate, up, silu and their product: the last is there for the matrix that follows
+    between = (1 if shape.family == "gpt2" else 3) + setting.needs_input_of("down")
+    adapters = e * sum(matrix is not None for matrix in setting.adapted) * (setting.rank or 0)
+    return _Widths(
+        _norm_keeps(setting, "q", "k", "v", "qkv"),
+        _norm_keeps(setting, "up", "gate"),
+        attention,
+        between * e * shape.feed,
+        adapters,
+    )
 
 
-def _norm_keeps(setting: Setting) -> int:
-    """Return the bytes a token that a norm keeps, its output included."""
+def _norm_keeps(setting: Setting, *followed_by: str) -> int:
+    """Return the bytes a token that a norm keeps, its output for matrices after it included."""
     h, e = setting.shape.width, setting.bytes
+    output = e * h * setting.needs_input_of(*followed_by)
     if setting.shape.family == "gpt2":
-        return 2 * e * h + 2 * e  # with mean and deviation
+        return e * h + output + 2 * e  # with mean and deviation
     # In float32: the input and one ÷ root mean square; then the normalised copy, if the weight that
     # multiplies it is trained.
-    return 4 * h + 4 + e * h * (2 if setting.trainable == "full" else 1)
+    return 4 * h + 4 + output + e * h * (setting.trainable == "full")
 
 
 def _norm_still_keeps(setting: Setting) -> int:
@@ -127,9 +136,9 @@ def _stages(setting: Setting) -> list[_Stage]:
         attention, out, into_feed = sum(sizes[:4]), sizes[3], sum(sizes[4:])
         first = _Stage(width.all - feed, stream + 3 * feed, sizes[6])
         second = _Stage(before, 2 * stream + 2 * feed, sizes[6] + sizes[4])
-    heads = e * (shape.width + 2 * shape.kv_width)
+    heads = e * (shape.query_width + 2 * shape.kv_width)
     if setting.attention == "matrix":
-        heads = stream + 2 * e * shape.heads * setting.context
+        heads = e * shape.query_width + 2 * e * shape.heads * setting.context
     return [
         first,
         second,
@@ -142,7 +151,7 @@ def _stages(setting: Setting) -> list[_Stage]:
 def _trained_by_matrix(setting: Setting) -> list[int]:
     """Return the trainable numbers that go with each weight matrix of a block."""
     if setting.trainable == "lora":
-        return [setting.rank * (out + inner) for out, inner in setting.adapters]
+        return [setting.rank * sum(matrix) if matrix else 0 for matrix in setting.adapted]
     biased = setting.shape.family == "gpt2"
     return [out * inner + biased * out for out, inner in setting.shape.block_matrices]
 
@@ -155,8 +164,8 @@ def backward(setting: Setting) -> Iterator[tuple[int, int, int]]:
     """
     shape, e, tokens = setting.shape, setting.bytes, setting.batch_size * setting.context
     stream, logits = tokens * e * shape.width, tokens * shape.vocab_size
-    blocks = shape.layers * _kept_of_block(setting)
-    norm = tokens * _norm_keeps(setting) - (stream if setting.trainable == "lora" else 0)
+    blocks = shape.layers * _kept_of_block(setting) - tokens * _untracked(setting)
+    norm = tokens * _norm_keeps(setting)
     table = e * shape.vocab_size * shape.width if setting.trainable == "full" else 0
     # The loss works in float32 whatever the precision; log softmax keeps its result.
     yield 0, blocks + norm + 4 * logits, 8 * logits
@@ -168,7 +177,8 @@ def backward(setting: Setting) -> Iterator[tuple[int, int, int]]:
     for stage in _stages(setting):
         activations, temporary = tokens * stage.kept + extra, tokens * stage.temporary
         gradients = table + stage.gradients
-        yield gradients, others * _kept_of_block(setting) + activations, temporary
+        first = others * _kept_of_block(setting) - (tokens * _untracked(setting) if others else 0)
+        yield gradients, first + activations, temporary
         done = e * sum(setting.trained_in_block) * others
         yield gradients + done, activations, temporary
     # A table that is shared has two gradients, and their sum.
@@ -185,6 +195,28 @@ def _kept_of_block(setting: Setting) -> int:
     if setting.checkpointing:
         return tokens * setting.bytes * setting.shape.width
     return tokens * _widths(setting).all
+
+
+def _untracked(setting: Setting) -> int:
+    """Return the bytes a token that the first block keeps less: all that no adapter comes before.
+
+    The embedding is frozen under adapters, and what depends on nothing that is trained needs no
+    gradient.
+    """
+    if setting.trainable == "full" or setting.checkpointing:
+        return 0
+    shape, e = setting.shape, setting.bytes
+    trained = setting.needs_input_of
+    into_attention, out = trained("q", "k", "v", "qkv"), trained("out")
+    less = _norm_keeps(setting)
+    if not into_attention:
+        mixture = e * shape.query_width
+        less += _widths(setting).attention - (mixture if out else 0)
+    if not (into_attention or out):
+        less += _norm_keeps(setting)
+        if not trained("up", "gate"):
+            less += _widths(setting).feed - e * shape.feed * trained("down")
+    return less
 
 
 def forward(setting: Setting) -> int:

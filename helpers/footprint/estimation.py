@@ -1,5 +1,7 @@
 """The working out: fixed bytes and activations put together, and divided among devices."""
 
+from collections.abc import Sequence
+
 from helpers._checks import whole
 from helpers.footprint.activations import backward, forward
 from helpers.footprint.breakdown import Breakdown
@@ -8,7 +10,7 @@ from helpers.footprint.fixed import (
     bytes_of_states,
     temporary_of_update,
 )
-from helpers.footprint.setting import Setting, check
+from helpers.footprint.setting import Setting, check, notes_on
 from helpers.shapes import Shape
 
 
@@ -22,6 +24,7 @@ def estimate(
     trainable: str = "full",
     rank: int | None = None,
     base_bits: int = 16,
+    adapters: Sequence[str] | None = None,
     checkpointing: bool = False,
     attention: str = "fused",
     devices: int = 1,
@@ -36,9 +39,11 @@ def estimate(
     Parameters
     ----------
     shape
-        The name of one of ``helpers.shapes.SHAPES``, or a ``Shape`` of your own.
+        The name of one of ``helpers.shapes.SHAPES``, a ``Shape`` of your own, or what is in a
+        model's ``config.json``, as a dict.
     batch_size, context
-        Examples in a micro-batch, and tokens in each, padding included. Accumulating more of them
+        Examples in a micro-batch, and tokens in each, padding included. Beyond the model's own
+        context only where positions are rotary, with a note. Accumulating more of them
         keeps the gradients through the forward pass as well, and nothing else.
     precision
         "float32"; "bfloat16", weights, gradients and states alike; or "mixed": 16-bit weights and
@@ -49,7 +54,9 @@ def estimate(
         "sgd", "momentum", "adamw" or "adamw-8bit".
     trainable
         "full"; or "lora": frozen base weights in ``base_bits`` 16, 8 or 4, and an adapter of
-        ``rank`` on every linear layer of a block.
+        ``rank`` on every linear layer of a block, or on those that ``adapters`` names: some of
+        "q", "k", "v", "out", "up", "gate", "down" in the family "llama", and of "qkv", "out", "up",
+        "down" in "gpt2".
     checkpointing
         Keep the input of each block alone and compute the rest again (Chen et al. 2016, arXiv
         1604.06174).
@@ -59,8 +66,8 @@ def estimate(
         Data-parallel devices, and what they divide among them: 0 nothing, 1 states, 2 gradients as
         well, 3 parameters as well (the stages of ZeRO, arXiv 1910.02054, section 5).
 
-    Raises ``ValueError`` or ``TypeError`` for an unknown name, a context beyond the model's, a
-    shard without devices, and sizes that are not whole numbers of at least 1.
+    Raises ``ValueError`` or ``TypeError`` for an unknown name, a context beyond learned positions,
+    a shard without devices, and sizes that are not whole numbers of at least 1.
     """
     setting = check(
         shape,
@@ -71,11 +78,12 @@ def estimate(
         trainable=trainable,
         rank=rank,
         base_bits=base_bits,
+        adapters=adapters,
         checkpointing=checkpointing,
         attention=attention,
     )
     _check_devices(devices, shard)
-    return Breakdown(_moments(setting, devices, shard))
+    return Breakdown(_moments(setting, devices, shard), notes_on(setting))
 
 
 def _check_devices(devices: int, shard: int) -> None:

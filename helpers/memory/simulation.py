@@ -1,6 +1,6 @@
 """A step of training run on tensors that take no memory, for any size of model on any machine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers.decoder import Decoder, adapt
-from helpers.footprint import PARTS, Breakdown, Setting, check
+from helpers.footprint import PARTS, Breakdown, Setting, check, notes_on
 from helpers.memory.tracker import Tracker, by_moment, fullest, tracking
 from helpers.shapes import Shape
 
@@ -25,6 +25,7 @@ def simulate(
     optimizer: str = "adamw",
     trainable: str = "full",
     rank: int | None = None,
+    adapters: Sequence[str] | None = None,
     checkpointing: bool = False,
     attention: str = "fused",
 ) -> Breakdown:
@@ -52,10 +53,11 @@ def simulate(
         optimizer=optimizer,
         trainable=trainable,
         rank=rank,
+        adapters=adapters,
         checkpointing=checkpointing,
         attention=attention,
     )
-    return Breakdown(by_moment(_extrapolated(setting)))
+    return Breakdown(by_moment(_extrapolated(setting)), notes_on(setting))
 
 
 def _extrapolated(setting: Setting) -> dict[str, dict[str, int]]:
@@ -106,7 +108,7 @@ def _build(setting: Setting) -> Decoder:
             setting.shape, attention=setting.attention, checkpointing=setting.checkpointing
         )
         if setting.trainable == "lora":
-            adapt(model, setting.rank)
+            adapt(model, setting.rank, setting.adapters)
     return model
 
 
