@@ -111,13 +111,20 @@ class Decoder(nn.Module):
     ``forward`` takes token ids and targets of shape (batch, length), int64, and returns the mean
     loss, with the logits in float32 for it, as Transformers does. ``checkpointing`` keeps only the
     input of each block and computes the rest once more (Chen et al. 2016, arXiv 1604.06174).
+    ``loss_chunk`` has the logits of so many tokens at a time, and computes them once more.
     """
 
     def __init__(
-        self, shape: Shape, *, attention: str = "fused", checkpointing: bool = False
+        self,
+        shape: Shape,
+        *,
+        attention: str = "fused",
+        checkpointing: bool = False,
+        loss_chunk: int | None = None,
     ) -> None:
         super().__init__()
         one_of("attention", attention, ATTENTION)
+        self.loss_chunk = loss_chunk
         self.checkpointing, self.head_size = checkpointing, shape.head_size
         self.tokens = nn.Embedding(shape.vocab_size, shape.width)
         learned = shape.family == "gpt2"
@@ -143,8 +150,15 @@ class Decoder(nn.Module):
                 x = checkpoint(block, x, *angles, use_reentrant=False)
             else:
                 x = block(x, *angles)
-        logits = self.out(self.norm(x)).float()
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        x, targets = self.norm(x).flatten(0, 1), targets.flatten()
+        if self.loss_chunk is None:
+            return self._sum_of_losses(x, targets) / len(targets)
+        pieces = zip(x.split(self.loss_chunk), targets.split(self.loss_chunk))
+        losses = [checkpoint(self._sum_of_losses, *piece, use_reentrant=False) for piece in pieces]
+        return sum(losses) / len(targets)
+
+    def _sum_of_losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.out(x).float(), targets, reduction="sum")
 
 
 class Adapted(nn.Module):

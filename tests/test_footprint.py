@@ -428,6 +428,59 @@ def test_bad_adapters_are_named():
         small(adapters=("qkv",))
 
 
+WAYS = {
+    "in the backward pass": {"in_backward": True},
+    "with SGD": {"in_backward": True, "optimizer": "sgd"},
+    "with master weights": {"in_backward": True, "precision": "mixed"},
+    "states on the CPU": {"states_on_cpu": True},
+    "masters on the CPU": {"states_on_cpu": True, "precision": "mixed"},
+    "logits in pieces": {"loss_chunk": 100},
+    "with adapters": {"loss_chunk": 100, "trainable": "lora", "rank": 4},
+    "all of it": {"loss_chunk": 100, "in_backward": True, "checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("vocab_size", [17, 20000])
+@pytest.mark.parametrize("shape", [FEW_LLAMA, FEW_GPT2])
+def test_ways_to_need_less_agree_with_a_simulation(shape, vocab_size, way):
+    shape = dataclasses.replace(shape, vocab_size=vocab_size)
+    how = {"batch_size": 4, "context": 128, **WAYS[way]}
+    ours, theirs = estimate(shape, **how), simulate(shape, **how)
+    assert ours.peak == pytest.approx(theirs.peak, rel=0.05)
+    assert ours.states == pytest.approx(theirs.states, rel=0.001)
+    assert ours.parameters == theirs.parameters
+
+
+def test_what_they_save_by_hand():
+    how = {"batch_size": 1, "context": 512}
+    plain = estimate("llama-7b", **how)
+    assert estimate("llama-7b", states_on_cpu=True, **how).states == 0
+    # 6.7 thousand million gradients of two bytes, and the roots of as many second moments
+    at_once = estimate("llama-7b", in_backward=True, **how)
+    assert plain.peak - at_once.peak > 0.9 * 4 * SHAPES["llama-7b"].parameters
+    assert list(at_once.moments) == ["forward", "backward"]
+    sizes = {"batch_size": 8, "context": 1024, "precision": "float32"}
+    whole, pieces = (estimate("gpt2-124m", loss_chunk=n, **sizes).peak for n in (None, 1024))
+    # three float32 numbers a token and entry of the vocabulary, for 7 of 8 sequences
+    assert whole - pieces == pytest.approx(7 * 1024 * 50257 * 3 * 4, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"in_backward": 1}, TypeError, "in_backward must be True or False; got 1"),
+        ({"states_on_cpu": None}, TypeError, "states_on_cpu must be True or False; got None"),
+        ({"loss_chunk": 0}, ValueError, "loss_chunk must be a whole number of at least 1; got 0"),
+        ({"in_backward": True, "states_on_cpu": True}, ValueError, "False with states_on_cpu"),
+        ({"in_backward": True, "devices": 2, "shard": 1}, ValueError, "shard must be 0 with in_b"),
+    ],
+)
+def test_bad_ways_are_named(change, error, words):
+    with pytest.raises(error, match=words):
+        small(**change)
+
+
 def test_a_configuration_is_weighed_as_it_is():
     config = {
         "model_type": "qwen3", "vocab_size": 501, "max_position_embeddings": 256, "hidden_size": 96,

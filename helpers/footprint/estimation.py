@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helpers._checks import whole
-from helpers.footprint.activations import backward, forward
+from helpers.footprint.activations import backward, forward, updating_backward
 from helpers.footprint.breakdown import Breakdown
 from helpers.footprint.fixed import (
     bytes_of_base,
@@ -27,6 +27,9 @@ def estimate(
     adapters: Sequence[str] | None = None,
     checkpointing: bool = False,
     attention: str = "fused",
+    in_backward: bool = False,
+    states_on_cpu: bool = False,
+    loss_chunk: int | None = None,
     devices: int = 1,
     shard: int = 0,
 ) -> Breakdown:
@@ -62,6 +65,15 @@ def estimate(
         1604.06174).
     attention
         "fused", or "matrix" with the scores of all pairs of tokens.
+    in_backward
+        Update each tensor as soon as its gradient is there, and let go of it: no step of the
+        optimizer, no accumulation, no clipping. Not with ``shard``.
+    states_on_cpu
+        The optimizer's states, master weights among them, and its update are on the CPU, to which
+        the gradients go.
+    loss_chunk
+        Tokens whose logits are there at one time, and computed once more in the backward pass; all
+        of the micro-batch's without it. A fused cross-entropy, in one kernel, has fewer still.
     devices, shard
         Data-parallel devices, and what they divide among them: 0 nothing, 1 states, 2 gradients as
         well, 3 parameters as well (the stages of ZeRO, arXiv 1910.02054, section 5).
@@ -81,8 +93,13 @@ def estimate(
         adapters=adapters,
         checkpointing=checkpointing,
         attention=attention,
+        in_backward=in_backward,
+        states_on_cpu=states_on_cpu,
+        loss_chunk=loss_chunk,
     )
     _check_devices(devices, shard)
+    if in_backward and shard:
+        raise ValueError(f"shard must be 0 with in_backward; got {shard}")
     return Breakdown(_moments(setting, devices, shard), notes_on(setting))
 
 
@@ -108,8 +125,9 @@ def _moments(setting: Setting, devices: int, shard: int) -> dict[str, dict[str, 
         "states": part_of(bytes_of_states(setting), 1),
     }
     gathered, reduced = _gathered(setting, shard)
-    gradients, activations, temporary = max(backward(setting), key=sum)
-    return {
+    instants = updating_backward(setting) if setting.in_backward else backward(setting)
+    gradients, activations, temporary = max(instants, key=sum)
+    moments = {
         "forward": always | {"activations": forward(setting), "temporary": gathered},
         "backward": always
         | {
@@ -123,6 +141,9 @@ def _moments(setting: Setting, devices: int, shard: int) -> dict[str, dict[str, 
             "temporary": temporary_of_update(setting, part_of(trained, 1)),
         },
     }
+    if setting.in_backward:
+        del moments["update"]
+    return moments
 
 
 def _gathered(setting: Setting, shard: int) -> tuple[int, int]:

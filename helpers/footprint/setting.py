@@ -25,6 +25,9 @@ class Setting:
     rank: int | None = None
     base_bits: int = 16
     adapters: tuple[str, ...] | None = None
+    in_backward: bool = False
+    states_on_cpu: bool = False
+    loss_chunk: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -72,8 +75,15 @@ def check(shape: str | Shape, *, batch_size: int, context: int, **given: Any) ->
         ("attention", ATTENTION),
     ):
         one_of(name, given[name], allowed)
-    if not isinstance(given["checkpointing"], bool):
-        raise TypeError(f"checkpointing must be True or False; got {given['checkpointing']!r}")
+    for name in ("checkpointing", "in_backward", "states_on_cpu"):
+        if not isinstance(given.get(name, False), bool):
+            raise TypeError(f"{name} must be True or False; got {given[name]!r}")
+    if given.get("in_backward") and given.get("states_on_cpu"):
+        raise ValueError(
+            "in_backward must be False with states_on_cpu, whose update waits for all gradients"
+        )
+    if given.get("loss_chunk") is not None:
+        given["loss_chunk"] = whole("loss_chunk", given["loss_chunk"])
     if whole("context", context) > shape.context and shape.family == "gpt2":
         raise ValueError(
             f"context must be at most the model's {shape.context:,}; got {context:,}. It has "
