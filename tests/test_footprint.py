@@ -456,9 +456,11 @@ def test_what_they_save_by_hand():
     how = {"batch_size": 1, "context": 512}
     plain = estimate("llama-7b", **how)
     assert estimate("llama-7b", states_on_cpu=True, **how).states == 0
-    # 6.7 thousand million gradients of two bytes, and the roots of as many second moments
+    # 6.7 thousand million gradients of two bytes, and the roots of as many second moments; but the
+    # activations are still there
     at_once = estimate("llama-7b", in_backward=True, **how)
-    assert plain.peak - at_once.peak > 0.9 * 4 * SHAPES["llama-7b"].parameters
+    saved = 4 * SHAPES["llama-7b"].parameters - at_once.activations
+    assert plain.peak - at_once.peak == pytest.approx(saved, rel=0.05)
     assert list(at_once.moments) == ["forward", "backward"]
     sizes = {"batch_size": 8, "context": 1024, "precision": "float32"}
     whole, pieces = (estimate("gpt2-124m", loss_chunk=n, **sizes).peak for n in (None, 1024))
