@@ -16,6 +16,8 @@ from helpers.device import random_state, set_random_state
 from helpers.examples import Examples
 from helpers.history import History
 
+# What a checkpoint means that was written before plans had these.
+_BEFORE = {"drop_last_update": False, "warmup_by": "updates"}
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
@@ -85,7 +87,7 @@ class RunKeeper:
     def resume(self) -> None:
         """Put the run where it stood; ``ValueError`` for a damaged file or one of another run."""
         state = load_state(self.path)
-        _refuse_another_run(state.get("run", {}), self.run)
+        _refuse_another_run(_BEFORE | state.get("run", {}), self.run)
         self.model.load_state_dict(state["model"])
         self.updater.load_state_dict(state["optimizer"])
         set_random_state(state["random"], self.device)

@@ -24,6 +24,7 @@ from helpers.memory import (
 )
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.shapes import Shape
+from tests.test_oom import KNOWN
 
 GIB = 2**30
 
@@ -288,6 +289,25 @@ def test_a_line_through_measurements_finds_what_is_fixed():
     assert fixed + 33 * slope == pytest.approx(one_more, rel=0.01)
 
 
+def test_a_line_leads_to_a_batch():
+    line = fixed_and_slope([1, 2, 4], [130, 160, 220])
+    assert [line.largest_on(card) for card in (130, 159, 160, 400)] == [1, 1, 2, 10]
+    with pytest.raises(ValueError, match=r"card must hold one example; that needs 130 B, .* 129 B"):
+        line.largest_on(129)
+    for bad in (0, -1, "24 GB", math.nan, True):
+        with pytest.raises((ValueError, TypeError), match="card must be"):
+            line.largest_on(bad)
+
+
+def test_the_batch_of_a_line_is_what_the_search_finds():
+    limit = 1_000_000
+    sizes = [16, 32]
+    # A trial holds the tokens besides, eight bytes each, and 32 an example.
+    peaks = [peak_of_training(size).later.peak + size * 8 * 32 for size in sizes]
+    found = largest_batch(training_trial, limit=limit, report=quiet)
+    assert abs(fixed_and_slope(sizes, peaks).largest_on(limit) - found) <= 1
+
+
 @pytest.mark.parametrize(
     ("sizes", "peaks", "words"),
     [
@@ -359,6 +379,47 @@ def training_trial(batch_size, *, updates=True, length=32):
 
 def peak_of_training(batch_size):
     return measure(training_step(Decoder(ONE), batch_size, foreach=True), device="cpu")
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3, 512, 700, 1000, 1001, 4096])
+def test_no_batch_above_the_bound_is_tried(at_most):
+    tried = []
+
+    def trial(batch_size):
+        tried.append(batch_size)
+        if batch_size > 1000:
+            refuse()
+
+    assert largest_batch(trial, at_most=at_most, report=quiet) == min(at_most, 1000)
+    assert max(tried) <= at_most
+    assert len(tried) == len(set(tried))
+
+
+def test_memory_need_not_run_out_where_a_bound_is_given():
+    assert largest_batch(quiet, at_most=12, report=quiet) == 12
+    with pytest.raises(ValueError, match="at_most must be a whole number of at least 1; got 0"):
+        largest_batch(quiet, at_most=0)
+    with pytest.raises(ValueError, match="trial must fit with one example"):
+        largest_batch(refuse, at_most=12, report=quiet)
+
+
+def test_the_report_says_which_length_was_tried():
+    told = []
+    largest_batch(training_trial, limit=1_000_000, at_most=2, report=told.append)
+    assert [line.split(", ")[1] for line in told] == ["with 32 tokens an example"] * 2
+    told.clear()
+
+    def mixed(batch_size):
+        training_trial(batch_size, length=8)
+        training_trial(batch_size, length=24)
+        if batch_size > 1:
+            refuse()
+
+    largest_batch(mixed, at_most=2, report=told.append)
+    assert told == [
+        "batch size 1 fits, with 24 tokens an example",
+        "batch size 2 runs out of memory, with 24 tokens an example",
+    ]
 
 
 def test_a_limit_on_the_cpu_finds_what_measuring_confirms():
@@ -488,87 +549,7 @@ def test_a_limit_is_a_whole_number_of_bytes(limit, error):
         largest_batch(3)
 
 
-# --- explain_oom ----------------------------------------------------------------------------------
-
-CUDA = (
-    "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 40.00 GiB of which {} "
-    "is free. Including non-PyTorch memory, this process has {} memory in use. {}Of the allocated "
-    "memory {} is allocated by PyTorch, with 17.00 MiB allocated in private pools (e.g., CUDA "
-    "Graphs), and {} is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
-    "large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-)
-
-
-@pytest.mark.parametrize(
-    ("asked", "free", "own", "allowed", "allocated", "unallocated", "cause", "advice"),
-    [
-        ("2.00 GiB", "1.00 GiB", "39.00 GiB", "", "38.00 GiB", "512.00 MiB", "full", "smaller"),
-        ("2.00 GiB", "1.00 GiB", "39.00 GiB", "", "35.00 GiB", "3.50 GiB", "fragmented", "piece"),
-        (
-            "2.00 GiB",
-            "30.00 GiB",
-            "10.00 GiB",
-            "9.60 GiB allowed; ",
-            "9.00 GiB",
-            "256.00 MiB",
-            "limit",
-            "limit",
-        ),
-        ("2.00 GiB", "0 bytes", "10.00 GiB", "", "9.00 GiB", "512.00 MiB", "limit", "30.00 GiB"),
-        ("64.00 GiB", "30.00 GiB", "10.00 GiB", "", "9.00 GiB", "0 bytes", "full", "One tensor"),
-        # nonsense that CUDA reports in some containers
-        (
-            "2.00 GiB",
-            "0 bytes",
-            "17179869184.00 GiB",
-            "",
-            "9.00 GiB",
-            "0 bytes",
-            "limit",
-            "31.00 GiB",
-        ),
-    ],
-)
-def test_the_likely_cause_of_running_out(
-    asked, free, own, allowed, allocated, unallocated, cause, advice
-):
-    found = explain_oom(CUDA.format(asked, free, own, allowed, allocated, unallocated))
-    numbers = [float(text.split()[0]) for text in (asked, free, allocated)]
-    assert [found.asked, found.free, found.allocated] == [GIB * number for number in numbers]
-    assert found.process == (None if "17179869184" in own else GIB * float(own.split()[0]))
-    assert found.cause == cause
-    assert advice in found.advice
-    assert "asked for" in repr(found)
-
-
-def test_the_message_of_older_versions():
-    found = explain_oom(
-        "CUDA out of memory. Tried to allocate 36.00 MiB (GPU 0; 7.93 GiB total capacity; 130.00 "
-        "MiB already allocated; 17.00 MiB free; 188.00 MiB reserved in total by PyTorch) If"
-    )
-    assert found.asked == 36 * 2**20
-    assert found.unallocated == 58 * 2**20
-    # 58 MiB in pieces would have done for once; the rest of the 8 GiB is held by somebody else.
-    assert found.cause == "limit"
-    assert "7.73 GiB" in found.advice
-
-
-def test_a_full_device_with_a_little_in_pieces_is_full():
-    """As reported in pytorch 16417: 22 MiB refused, 195 MiB idle, on a card of 24 GB."""
-    found = explain_oom(
-        "CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB "
-        "of which 11.06 MiB is free. Including non-PyTorch memory, this process has 23.60 GiB "
-        "memory in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB "
-        "is reserved by PyTorch but unallocated."
-    )
-    assert (found.cause, found.process) == ("full", round(23.60 * GIB))
-
-
-def test_the_message_of_a_cpu_and_of_our_own_limit():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**50, dtype=torch.uint8)
-    found = explain_oom(str(caught.value))
-    assert (found.asked, found.free, found.cause) == (2**50, None, "full")
+def test_our_own_limit_is_told_and_explained():
     told = []
     with pytest.raises(ValueError, match=r"1\.00 KiB allowed") as caught:
         largest_batch(training_trial, limit=1024, report=told.append)
@@ -576,8 +557,11 @@ def test_the_message_of_a_cpu_and_of_our_own_limit():
     assert told == ["batch size 1 runs out of memory"]
 
 
-def test_another_message_is_refused():
-    with pytest.raises(ValueError, match="must be that of an out-of-memory error; got 'oh no'"):
-        explain_oom("oh no")
-    with pytest.raises(TypeError, match="message must be the text of an error; got None"):
-        explain_oom(None)
+@pytest.mark.parametrize("message", KNOWN)
+def test_what_explain_oom_knows_is_out_of_memory_for_the_search(message):
+    def trial(batch_size):
+        if batch_size > 3:
+            raise RuntimeError(message)
+
+    explain_oom(message)
+    assert largest_batch(trial, report=quiet) == 3
