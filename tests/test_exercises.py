@@ -1,5 +1,7 @@
 import math
+import random
 import re
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -9,6 +11,7 @@ import torch
 
 from helpers import exercises
 from helpers.exercises import EXERCISES, NOTEBOOKS, about, assess, check, hint, progress
+from helpers.model import token_loss
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 
@@ -94,10 +97,138 @@ def pooled(sums, counts):
     return sum(each) / len(each)
 
 
+def step(model, optimizer, inputs, targets, *, empty=True, move=True, divide="mean", late=False):
+    """Make one training step, or one with a slip."""
+    if empty:
+        optimizer.zero_grad()
+    loss = token_loss(model(inputs), targets, "sum" if divide == "positions" else divide)
+    if divide == "positions":
+        loss = loss / targets.numel()
+    loss.backward()
+    if move:
+        optimizer.step()
+    return token_loss(model(inputs), targets) if late else loss.item()
+
+
+def batches_of(examples, batch_size, epoch):
+    order = [*range(examples)]
+    random.Random(epoch).shuffle(order)
+    return [order[start : start + batch_size] for start in range(0, examples, batch_size)]
+
+
+def in_file_order(examples, batch_size, _):
+    return torch.arange(examples).split(batch_size)
+
+
+def another_each_time(examples, batch_size, _):
+    return torch.randperm(examples).split(batch_size)
+
+
+def always_the_same(examples, batch_size, _):
+    return batches_of(examples, batch_size, 0)
+
+
+def without_the_rest(examples, batch_size, epoch):
+    return [batch for batch in batches_of(examples, batch_size, epoch) if len(batch) == batch_size]
+
+
+def so_many_batches(examples, batch_size, _):
+    return torch.arange(examples).chunk(batch_size)
+
+
+def with_repeats(examples, batch_size, epoch):
+    return [batch + batch[:1] for batch in batches_of(examples, batch_size, epoch)]
+
+
+def accumulate(model, micro_batches, *, rule="tokens", at_once=True):
+    """Go backward over micro-batches, right or with a slip."""
+    counts = [int((targets != -100).sum()) for _, targets in micro_batches]
+    total = torch.zeros(())
+    for (inputs, targets), count in zip(micro_batches, counts):
+        divisor = {
+            "tokens": sum(counts),
+            "means": max(count, 1) * len(counts),
+            "sum of means": max(count, 1),
+            "sum": 1,
+            "0 ÷ 0": count * len(counts) if count == 0 else sum(counts),
+            "last": max(count, 1),
+        }[rule]
+        if rule == "last":
+            model.zero_grad()
+        loss = token_loss(model(inputs), targets, "sum") / divisor
+        if at_once:
+            loss.backward()
+        total = total + loss
+    if not at_once:
+        total.backward()
+    return total.item()
+
+
+def sweep_rates(fresh_model, batches, held_out, rates, *, empty=True, fresh=True, lost=True):
+    """Return the losses at the end of a sweep, right or with a slip."""
+
+    def loss_now():
+        return token_loss(model(held_out[0]), held_out[1]).item()
+
+    model = fresh_model()
+    start, ends = loss_now(), []
+    for rate in rates:
+        model = fresh_model() if fresh else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        for batch in batches:
+            step(model, optimizer, *batch, empty=empty)
+        ends.append(loss_now() if loss_now() <= start or not lost else math.nan)
+    return ends
+
+
 FUNCTIONS = {
     "the loss of an accumulated update": pooled,
     "count the updates": right_function,
     "the say of the last batch": last_say,
+    "one training step": step,
+    "the batches of an epoch": batches_of,
+    "backward over micro-batches": accumulate,
+    "a sweep of rates": sweep_rates,
+}
+# Larger exercises: what students may write, and a word of the answer that helps them on.
+SLIPS = {
+    "one training step": [
+        (partial(step, empty=False), "step before"),
+        (partial(step, move=False), "which move changes"),
+        (partial(step, divide="sum"), "divide by the targets"),
+        (partial(step, divide="positions"), "divide by the targets"),
+        (partial(step, late=True), "after the update"),
+        (lambda *given: step(*given) and None, "Return the loss"),
+        (lambda *given: step(*given) + 1, "is not the loss"),
+    ],
+    "the batches of an epoch": [
+        (in_file_order, "order of the file"),
+        (another_each_time, "as its seed"),
+        (always_the_same, "order of its own"),
+        (without_the_rest, "is in no batch"),
+        (so_many_batches, "the sizes are"),
+        (with_repeats, "to be there once"),
+        (lambda examples, *_: torch.randperm(examples), "a list of batches"),
+    ],
+    "backward over micro-batches": [
+        (partial(accumulate, rule="means"), "mean of means"),
+        (partial(accumulate, rule="sum of means"), "sum of means"),
+        (partial(accumulate, rule="sum"), "division is not"),
+        (partial(accumulate, rule="last"), "last micro-batch alone"),
+        (partial(accumulate, rule="0 ÷ 0"), "0 ÷ 0"),
+        (partial(accumulate, at_once=False), "both are in memory"),
+        (lambda *_: 1.0, "have no gradient"),
+        (lambda *given: accumulate(*given) and None, "Return the loss"),
+        (lambda *given: accumulate(*given) + 1, "is not the loss"),
+    ],
+    "a sweep of rates": [
+        (partial(sweep_rates, empty=False), "empty gradient"),
+        (partial(sweep_rates, fresh=False), "fresh model"),
+        (partial(sweep_rates, lost=False), "is lost"),
+        (lambda *given: sweep_rates(*given)[0], "one loss for each rate"),
+        (lambda *given: [1.0 for _ in given[-1]], "for every batch"),
+        (lambda *given: [None for _ in given[-1]], "a list of numbers"),
+    ],
 }
 
 
@@ -159,6 +290,35 @@ def test_wrong_function_is_shown_where_it_is_wrong(function):
     right, message = assess("count the updates", function)
     assert right is False
     assert "With examples=" in message or "A function is asked for" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "word"), [(name, *slip) for name in SLIPS for slip in SLIPS[name]]
+)
+def test_a_slip_in_a_larger_exercise_is_told(name, answer, word):
+    right, message = assess(name, answer)
+    assert right is False
+    assert word.lower() in message.lower()
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_larger_exercise_is_open_at_first_and_no_answer_stops_it(name):
+    assert EXERCISES[name].dots == 3
+    assert assess(name, lambda *_: ...)[0] is None
+    assert "raises ZeroDivisionError" in assess(name, lambda *_: 1 / 0)[1]
+    assert "raises TypeError" in assess(name, lambda: 1)[1]
+    assert "A function is asked for" in assess(name, 3)[1]
+
+
+@pytest.mark.parametrize("part", NOTEBOOKS, ids=lambda part: part.__name__.split(".")[-1])
+def test_a_notebook_shows_how_hard_and_how_long_as_about_does(part):
+    (path,) = FOLDER.glob(f"*_{part.__name__.split('.')[-1]}.ipynb")
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    shown = re.findall(r"(●+)○*[^●\n]*?about (\d+) minutes", text)
+    assert [(len(dots), int(minutes)) for dots, minutes in shown] == [
+        (exercise.dots, exercise.minutes) for exercise in part.EXERCISES.values()
+    ]
 
 
 def test_mean_of_means_is_wrong_and_an_empty_micro_batch_is_no_crash():
@@ -236,12 +396,12 @@ def printed(capsys, call, *arguments):
 def test_progress_counts_right_answers_of_the_notebooks_that_were_begun(capsys):
     assert printed(capsys, progress) == "No exercise has been checked yet.\n"
     check("piles of papers", ...)
-    assert "Notebook 01: 0 of 4 exercises answered right." in printed(capsys, progress)
+    assert "Notebook 01: 0 of 5 exercises answered right." in printed(capsys, progress)
     for answer in ((8, 52), (8, 52), (7, 52)):  # right twice, then spoilt
         check("piles of papers", answer)
         check("halve the noise", 4)
     shown = printed(capsys, progress)
-    assert "1 of 4" in shown
+    assert "1 of 5" in shown
     assert "“piles of papers”" in shown
     assert "“halve the noise”" not in shown
     assert "Notebook 02" not in shown

@@ -1,12 +1,16 @@
 """What nbval cannot see: a notebook that is stripped, unrun, or not as all of them are built."""
 
+import ast
 import copy
+import doctest
 import html
+import math
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbconvert import HTMLExporter
 
 from course.hand_out import SOLUTION, without_outputs
@@ -25,9 +29,15 @@ from tests.run_notebooks import (
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IGNORED = "nbval-ignore-output"
-SPEAKS = re.compile(r"^(print|claim|verdict|check|plots\.|widgets\.)|^    print\(", re.MULTILINE)
+SPEAKS = re.compile(
+    r"^(print|claim|verdict|check|(plots|widgets|diagrams)\.|(table|quiz|progress)\()|^    print\(",
+    re.MULTILINE,
+)
 CLAIMS = re.compile(r"^(claim|verdict)\(", re.MULTILINE)
-SECTIONS = ("## What people say", "## Recap", "## References")
+SECTIONS = ("## What people say", "## Questions", "## Recap", "## References")
+MOST_LINES = 20
+LISTS = ("set-up", "imports", "verdicts")  # their length is no matter of reading
+RESULTS = re.compile(r"<summary>What should come out</summary>.*?```python\n(.*?)```", re.DOTALL)
 
 
 def read(path):
@@ -95,7 +105,8 @@ def problems_of_code(notebook):
             if word in cell.source:
                 yield f"{cell.id}: {word}"
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        if len(lines) > 24 and cell.id not in ("set-up", "imports", "verdicts"):
+        alone = len(ast.parse(cell.source).body) == 1  # one definition cannot be cut
+        if len(lines) > MOST_LINES + 4 * alone and cell.id not in LISTS:
             yield f"{cell.id}: {len(lines)} lines are too many to read"
         if "widgets." in cell.source and "import" not in cell.source and not ignored(cell):
             yield f"{cell.id}: a widget, which is another one in each run; tag it {IGNORED}"
@@ -125,6 +136,25 @@ def problems_of_anatomy(notebook):
         yield "fewer than three questions to guess at"
     if not any("widgets." in cell.source for cell in code_cells(notebook)):
         yield "no widget"
+    if not any(cell.source.startswith("diagrams.") for cell in code_cells(notebook)):
+        yield "no diagram"
+    number = re.match(r"# (\d\d) ", notebook.cells[0].source)
+    if not any(number and cell.source == f"quiz({int(number[1])})" for cell in notebook.cells):
+        yield "no questions on its concepts"
+    if code_cells(notebook)[-1].source != "progress()":
+        yield "does not end with the reader's progress"
+    if "You need from before:" not in notebook.cells[0].source:
+        yield "does not say what is needed from before"
+    for name, section in sections(notebook):
+        if "**In short:**" not in section:
+            yield f"{name}: no summary"
+
+
+def sections(notebook):
+    """Yield the number of each section of the lesson, and its prose."""
+    parts = re.split(r"^## (?=\d)", prose(notebook), flags=re.MULTILINE)
+    for part in parts[1:]:
+        yield part.split(" ")[0], re.split(r"^## ", part, flags=re.MULTILINE)[0]
 
 
 def problems(notebook):
@@ -225,10 +255,34 @@ def no_recap(notebook):
     cell_named(notebook, "recap").source = ""
 
 
+def no_quiz(notebook):
+    cell_named(notebook, "quiz").source = "quiz(2)"
+
+
+def no_progress(notebook):
+    cell_named(notebook, "progress").source = "pass"
+
+
+def no_diagram(notebook):
+    cell_named(notebook, "diagram").source = "pass"
+
+
+def no_summary(notebook):
+    cell_named(notebook, "short-3").source = ""
+
+
+def needs_nothing(notebook):
+    cell_named(notebook, "title").source = cell_named(notebook, "title").source.replace("need", "")
+
+
+def long_cell(notebook):
+    cell_named(notebook, "piles").source += "\nprint(1)" * 20
+
+
 BREAKS = (
     without_outputs, strip_one, never_run, swap, semicolon, reason_behind_marker, no_claim,
     ignore_all, progress_bar, bar_as_widget, other_kernel, widget_state, widget_without_tag,
-    no_alt, no_recap,
+    no_alt, no_recap, no_quiz, no_progress, no_diagram, no_summary, needs_nothing, long_cell,
 )  # fmt: skip
 
 
@@ -302,6 +356,23 @@ def test_solution_in_the_fold_passes_its_check(code):
     exec(code, {"check": answers.__setitem__})
     assert answers
     assert all(exercises.assess(name, answer)[0] for name, answer in answers.items())
+
+
+def results():
+    for path in PATHS:
+        for cell in read(path).cells:
+            for examples in RESULTS.findall(cell.source):
+                (code,) = SOLUTION.findall(cell_named(read(path), f"{cell.id}-solution").source)
+                yield pytest.param(code, examples, id=f"{path.stem}-{cell.id}")
+
+
+@pytest.mark.parametrize(("code", "examples"), list(results()))
+def test_what_should_come_out_of_an_exercise_comes_out_of_its_solution(code, examples):
+    space = {"check": lambda *_: None, "math": math, "torch": torch}
+    exec(code, space)
+    assert ">>> " in examples
+    test = doctest.DocTestParser().get_doctest(examples, space, "fold", None, None)
+    assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_every_exercise_is_asked_once_and_left_open():

@@ -4,6 +4,8 @@ A check works the right value out from its definition; no answer to an exercise 
 here. What was answered is kept in the running kernel, and nowhere else.
 """
 
+import textwrap
+
 from helpers._checks import one_of, whole
 from helpers.exercises import (
     accumulation_equivalence,
@@ -16,7 +18,7 @@ from helpers.exercises import (
     steps_and_epochs,
     warmup,
 )
-from helpers.exercises.questions import Quiz
+from helpers.exercises.questions import WIDTH, Quiz
 
 NOTEBOOKS = (
     batches,
@@ -72,7 +74,8 @@ def progress() -> None:
         done = f"{len(names) - len(left)} of {len(names)} exercises answered right"
         print(f"Notebook {number:02}: {done}.")
         if left:
-            print(f"  Still open: {', '.join(left)}.")
+            text = f"  Still open: {', '.join(left)}."
+            print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
 
 
 def about(name: str) -> None:

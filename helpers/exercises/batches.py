@@ -1,7 +1,12 @@
 """The exercises of ``01_batches``."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, function, number, numbers, some_sizes
+from helpers.exercises.written import Off, as_number, called, written
 from helpers.plan import RunPlan
 
 
@@ -10,6 +15,61 @@ def _last_say(examples: int, batch_size: int) -> float:
 
 
 _PILES = RunPlan(500, 64)
+
+# For each setting its batches, as pairs of inputs and targets. A token is one of three.
+_STEPS = (
+    ("one example and one target", [([[0]], [[1]])]),
+    ("two examples, one of them with padding", [([[0, 1], [2, 2]], [[1, 2], [0, -100]])]),
+    ("two steps in a row", [([[0, 1]], [[1, 2]]), ([[0, 1]], [[2, 2]])]),
+)
+
+
+def _try_steps(step: Callable[..., Any]) -> None:
+    """Make steps with a model of nine weights: for each token the scores of the next one."""
+    import torch
+
+    for setting, batches in _STEPS:
+        model = torch.nn.Embedding.from_pretrained(torch.zeros(3, 3), freeze=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        for batch in batches:
+            _try_step(step, setting, model, optimizer, *map(torch.tensor, batch))
+
+
+def _try_step(
+    step: Callable[..., Any],
+    setting: str,
+    model: Any,  # noqa: ANN401
+    optimizer: Any,  # noqa: ANN401
+    inputs: Any,  # noqa: ANN401
+    targets: Any,  # noqa: ANN401
+) -> None:
+    import torch
+
+    def loss_with(weight: torch.Tensor) -> torch.Tensor:
+        scores = weight[inputs].flatten(0, 1)  # (positions, 3)
+        return torch.nn.functional.cross_entropy(scores, targets.flatten(), ignore_index=-100)
+
+    before = model.weight.detach().clone().requires_grad_()
+    loss = loss_with(before)
+    (gradient,) = torch.autograd.grad(loss, before)
+    value = called(step, setting, model, optimizer, inputs, targets)
+    after = model.weight.detach()
+    if torch.equal(after, before):
+        raise Off(f"with {setting} the weights are what they were. Which move changes them?")
+    if not torch.allclose(after, before - gradient, atol=1e-6):
+        first = torch.equal(before, torch.zeros(3, 3))
+        why = (
+            "Once backward, once update, and divide by the targets: −100 is none."
+            if first
+            else "Is the gradient of the step before still in it?"
+        )
+        raise Off(f"with {setting} the weights do not move by the gradient of this batch. {why}")
+    value = as_number(value, setting, "the loss, as a number")
+    if math.isclose(value, loss_with(after).item(), rel_tol=1e-5):
+        raise Off(f"with {setting} it returns the loss after the update, not before it.")
+    if not math.isclose(value, loss.item(), rel_tol=1e-5):
+        raise Off(f"with {setting} the weights are right, but {value:g} is not the loss.")
+
 
 EXERCISES = {
     "piles of papers": Exercise(
@@ -60,6 +120,13 @@ EXERCISES = {
         function(_last_say, some_sizes("examples", "batch_size")),
         dots=3,
         minutes=8,
+    ),
+    "one training step": Exercise(
+        "Six moves, and two are done: the batch is drawn and stacked. `token_loss` takes the "
+        "scores that the model gives and the targets. Begin with an empty gradient.",
+        written(_try_steps),
+        dots=3,
+        minutes=12,
     ),
 }
 

@@ -1,10 +1,105 @@
 """The exercises of ``04_linear_scaling_limits``."""
 
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.written import Off, as_number, called, written
 from helpers.schedule import scale_lr
 
 _SPREAD_GRID = (1e-5, 1e-1, 9)  # first rate, last rate, how many
+
+# For each setting its batches and rates; a batch holds inputs and targets, a token is one of three.
+_SWEEPS = (
+    ("one batch and one rate", [([[0]], [[1]])], [0.5]),
+    ("three batches and one rate", [([[0]], [[1]]), ([[1]], [[2]]), ([[0]], [[1]])], [0.5]),
+    ("one batch and two rates", [([[0]], [[1]])], [0.5, 1.0]),
+    ("a rate that is too large", [([[0]], [[1]]), ([[0]], [[2]])], [0.5, 60.0, 1.0]),
+)
+_HELD_OUT = ([[0, 1]], [[1, 2]])
+
+
+def _try_sweeps(final_losses: Callable[..., Any]) -> None:
+    """Sweep with models of nine weights: for each token the scores of the next one."""
+    import torch
+
+    def fresh_model() -> torch.nn.Module:
+        return torch.nn.Embedding.from_pretrained(torch.zeros(3, 3), freeze=False)
+
+    held_out = tuple(map(torch.tensor, _HELD_OUT))
+    for setting, numbers, rates in _SWEEPS:
+        batches = [tuple(map(torch.tensor, pair)) for pair in numbers]
+        made = called(final_losses, setting, fresh_model, batches, held_out, rates)
+        if not hasattr(made, "__len__") or len(made) != len(rates):
+            raise Off(f"with {setting} one loss for each rate is asked for, not {made!r}.")
+        found = [as_number(loss, setting, "a list of numbers") for loss in made]
+        _compare(setting, found, partial(_swept, batches, held_out, rates))
+
+
+def _swept(
+    batches: list,
+    held_out: tuple,
+    rates: list[float],
+    *,
+    keep_gradient: bool = False,
+    keep_model: bool = False,
+    name_lost: bool = True,
+) -> list[float]:
+    """Return the loss at the end for each rate, right or with a slip that students make."""
+    import torch
+
+    def loss_of(weight: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(weight[inputs].flatten(0, 1), targets.flatten())
+
+    weight = torch.zeros(3, 3)
+    start, found = loss_of(weight, *held_out).item(), []
+    for rate in rates:
+        weight = weight if keep_model else torch.zeros(3, 3)
+        gradient = torch.zeros(3, 3)
+        for batch in batches:
+            at = weight.clone().requires_grad_()
+            (new,) = torch.autograd.grad(loss_of(at, *batch), at)
+            gradient = gradient + new if keep_gradient else new
+            weight = weight - rate * gradient
+        loss = loss_of(weight, *held_out).item()
+        found.append(math.nan if name_lost and not loss <= start else loss)
+    return found
+
+
+def _compare(setting: str, found: list[float], swept: Callable[..., list[float]]) -> None:
+    """Say which slip the losses come from, if they are off."""
+    if _alike(found, swept()):
+        return
+    why = next(
+        (
+            why
+            for why, how in (
+                (
+                    "A run that ends above the loss it began with is lost: NaN.",
+                    {"name_lost": False},
+                ),
+                (
+                    "Each rate begins with the first weights, in a fresh model.",
+                    {"keep_model": True},
+                ),
+                ("Each update begins with an empty gradient.", {"keep_gradient": True}),
+            )
+            if _alike(found, swept(**how))
+        ),
+        "For each rate: a fresh model, an update for every batch, the loss on held-out text.",
+    )
+    raise Off(f"with {setting} the losses are off. {why}")
+
+
+def _alike(found: list[float], wanted: list[float]) -> bool:
+    return all(
+        math.isclose(one, other, rel_tol=1e-4) or (math.isnan(one) and math.isnan(other))
+        for one, other in zip(found, wanted)
+    )
+
 
 EXERCISES = {
     "the linear rule": Exercise(
@@ -36,6 +131,13 @@ EXERCISES = {
         ),
         dots=2,
         minutes=5,
+    ),
+    "a sweep of rates": Exercise(
+        "Two loops: over the rates outside, over the batches inside. What has to be new for each "
+        "rate, and what for each batch?",
+        written(_try_sweeps),
+        dots=3,
+        minutes=15,
     ),
 }
 

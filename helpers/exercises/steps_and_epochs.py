@@ -1,12 +1,56 @@
 """The exercises of ``02_steps_and_epochs``."""
 
+from collections.abc import Callable
+from typing import Any
+
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, function, number, numbers, some_sizes
+from helpers.exercises.written import Off, called, written
 from helpers.plan import RunPlan
 
 
 def _steps(examples: int, batch_size: int, accumulation: int, epochs: int) -> int:
     return RunPlan(examples, batch_size, accumulation=accumulation, epochs=epochs).total_steps
+
+
+def _try_epochs(batches_of: Callable[..., Any]) -> None:
+    """Draw epochs of a few examples, then of many, where chance cannot give the order twice."""
+    for examples, batch_size in ((1, 1), (4, 2), (5, 2), (3, 8), (100, 8)):
+        _drawn(batches_of, examples, batch_size, epoch=0)
+    first = _drawn(batches_of, 100, 8, epoch=0)
+    if first == [*range(100)]:
+        raise Off("the batches are whole, but the examples come in the order of the file.")
+    if _drawn(batches_of, 100, 8, epoch=0) != first:
+        raise Off(
+            "epoch 0 comes out in another order when it is drawn again, so that no run could be "
+            "repeated. Give the number of the epoch to the generator as its seed."
+        )
+    if _drawn(batches_of, 100, 8, epoch=1) == first:
+        raise Off("epoch 1 has the order of epoch 0. Each epoch is to have an order of its own.")
+
+
+def _drawn(batches_of: Callable[..., Any], examples: int, batch_size: int, epoch: int) -> list[int]:
+    """Return the positions of an epoch in their order, or say what is off about its batches."""
+    setting = f"examples={examples}, batch_size={batch_size}, epoch={epoch}"
+    made = called(batches_of, setting, examples, batch_size, epoch)
+    try:
+        batches = [[int(position) for position in batch] for batch in made]
+    except TypeError:
+        raise Off(f"with {setting} a list of batches is asked for, not {made!r}.") from None
+    positions = [position for batch in batches for position in batch]
+    sizes = [len(batch) for batch in batches]
+    missing = set(range(examples)) - set(positions)
+    if missing:
+        raise Off(f"with {setting} example {min(missing)} is in no batch; the sizes are {sizes}.")
+    if len(positions) != examples or len(set(positions)) != examples:
+        raise Off(
+            f"with {setting} there are {len(positions)} examples in all batches. Each position "
+            f"from 0 to {examples - 1} is to be there once."
+        )
+    whole, rest = divmod(examples, batch_size)
+    if sizes != [batch_size] * whole + [rest] * (rest > 0):
+        raise Off(f"with {setting} the sizes are {sizes}: all full, and what is left at the end.")
+    return positions
 
 
 _DROPPED = RunPlan(810, 8, epochs=3, drop_last=True)
@@ -70,6 +114,13 @@ EXERCISES = {
         ),
         dots=2,
         minutes=4,
+    ),
+    "the batches of an epoch": Exercise(
+        "Shuffle the positions, then cut them into pieces. `torch.randperm` shuffles, and takes a "
+        "`torch.Generator` with a seed; `split` cuts a tensor.",
+        written(_try_epochs),
+        dots=3,
+        minutes=12,
     ),
 }
 

@@ -27,7 +27,7 @@ from helpers.sweep import Best, SweepResult
 def loss_against_rate(rates: Sequence[float], losses: Mapping[int, Sequence[float]]) -> Picture:
     """Draw final held-out loss against learning rate, a line for each batch size.
 
-    A run that diverged (NaN) is a cross at the upper edge; the best rate of a batch has a ring.
+    A run that was lost (NaN) is a cross at the upper edge; the best rate of a batch has a ring.
     """
     figure = Picture(
         f"final held-out loss against learning rate on a logarithmic axis, one line for each of "
@@ -60,15 +60,16 @@ def rate_landscape(
 ) -> Picture:
     """Draw held-out loss against learning rate, a line for each batch size of a sweep.
 
-    A ring marks a measured best rate. A run that diverged, or that ended worse than it began, is a
-    cross at the upper edge. With a ``chosen`` batch size the others are faint, and grey lines show
-    where the linear and the square-root rule put its best rate, from that of ``reference``.
+    A ring marks a measured best rate. A run that was lost, since it is not finite or ended worse
+    than it began, is a cross at the upper edge. With a ``chosen`` batch size the others are faint,
+    and grey lines show where the linear and the square-root rule put its best rate, from that of
+    ``reference``.
     """
     sizes = ", ".join(map(str, result.batch_sizes))
     figure = Picture(
         f"final held-out loss against learning rate on a logarithmic axis for {result.optimizer}, "
         f"one line for each of the batch sizes {sizes}; rings mark the best rates and crosses at "
-        f"the upper edge the runs that diverged."
+        f"the upper edge the runs that were lost."
     )
     axes = new_axes(figure, "learning rate", "held-out loss (nats a token)")
     axes.set_xscale("log")
@@ -171,8 +172,8 @@ def loss_by_warmup(
 ) -> Picture:
     """Draw final held-out loss against learning rate at one batch size, a line for each warmup.
 
-    A run that diverged, or ended worse than it began, is a cross at the upper edge. ``chosen`` is
-    the (warmup, rate) of a run to mark with a ring.
+    A run that was lost, since it is not finite or ended worse than it began, is a cross at the
+    upper edge. ``chosen`` is the (warmup, rate) of a run to mark with a ring.
     """
     figure = Picture(
         f"final held-out loss against learning rate on a logarithmic axis at batch size "
