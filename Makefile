@@ -18,6 +18,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+PYODIDE := book/node_modules/pyodide/compiled.zip
 TRAINING := $(wildcard notebooks/0[1-6]*.ipynb)
 NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 
@@ -47,7 +48,7 @@ lint: $(VENV)/.test
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test lint $(PYODIDE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 	$(NBVAL) -n 2 --dist loadfile $(NOTEBOOKS)
 	@# As on another computer: other kernels, and sums cut into other parts.
@@ -63,7 +64,12 @@ evidence: $(VENV)/.test
 student: $(VENV)/.test
 	$(BIN)/python -m course.hand_out --to build
 
-book: $(VENV)/.test
+# The Python of the planner's page. Without npm, or a network, the site is built without it.
+$(PYODIDE): book/package-lock.json book/compile.mjs
+	npm ci --prefix book && node book/compile.mjs \
+	  || echo "npm did not bring in Pyodide: the site is built, and its planner says that it cannot run"
+
+book: $(VENV)/.test $(PYODIDE)
 	$(BIN)/python -m sphinx --quiet --jobs auto --fail-on-warning --keep-going --conf-dir book . build/book
 
 bench: $(VENV)/.test
@@ -73,5 +79,5 @@ gpu-check: $(VENV)/.lab
 	$(BIN)/python -m benchmarks.gpu_check
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist book/node_modules
 	find . -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf

@@ -4,6 +4,6 @@ The page of the site runs this module in the browser, and works nothing out itse
 """
 
 from helpers.planner.answers import answer, answer_json
-from helpers.planner.fields import GROUPS, Field, defaults
+from helpers.planner.fields import EXAMPLES, GROUPS, Field, defaults
 
-__all__ = ["GROUPS", "Field", "answer", "answer_json", "defaults"]
+__all__ = ["EXAMPLES", "GROUPS", "Field", "answer", "answer_json", "defaults"]

@@ -58,10 +58,12 @@ def answer(texts: Mapping[str, str], *, width: int = 640) -> dict[str, Any]:
 
     plan = tried(lambda of: RunPlan(**of), PLAN)
     rate = tried(_rate, ("lr", "from_batch", "rule"), plan)
+    memory = tried(fit, MEMORY, width)
     return {
+        "verdict": _verdict(plan, memory, errors),
         "plan": None if plan is None else _in_figures(plan),
         "rate": tried(_curve, ("decay", "decay_steps"), plan, rate, width),
-        "memory": tried(fit, MEMORY, width),
+        "memory": memory,
         "settings": tried(lambda of, *more: for_each_tool(*more, **of), ("decay",), plan, rate),
         "errors": errors,
         "unused": unused,
@@ -86,6 +88,22 @@ def _field_of(message: str) -> str:
             return name
     first = message.partition(" ")[0]
     return first if first in FIELDS else "examples"
+
+
+def _verdict(
+    plan: RunPlan | None, memory: Mapping[str, Any] | None, errors: Mapping[str, str]
+) -> str:
+    """Return the whole answer in a line."""
+    words = []
+    if plan is not None:
+        updates = f"{plan.total_steps:,} {'update' if plan.total_steps == 1 else 'updates'}"
+        words.append(f"{updates} of {plan.effective_batch_size:,} examples")
+    if memory is not None:
+        fits = "fits" if memory["fits"] else "does not fit"
+        words.append(f"{memory['needed']} a device: {fits} the card of {memory['card']}")
+    if errors:
+        words.append(f"to be mended: {', '.join(FIELDS[name].label for name in errors)}")
+    return "; ".join(words) + "."
 
 
 def _in_figures(plan: RunPlan) -> dict[str, Any]:

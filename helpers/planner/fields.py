@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+from urllib.parse import urlencode
 
 from helpers.footprint import OPTIMIZERS
 from helpers.schedule import DECAYS, RULES
@@ -146,6 +147,31 @@ GROUPS = {
     ),
 }
 FIELDS = {one.name: one for group in GROUPS.values() for one in group}
+
+
+# Starting points, as what differs from the form at first: the cases of notebook 09.
+EXAMPLES = {
+    name: urlencode(texts)
+    for name, texts in {
+        "8 B, adapters on 4 bits": {"batch_size": 4, "accumulation": 8},
+        "124 M in full": {
+            **{"shape": "gpt2-124m", "card": 16, "trainable": "full", "precision": "mixed"},
+            **{"accumulation": 1, "checkpointing": "no"},
+        },
+        "13 B in full": {
+            **{"shape": "llama-13b", "card": 40, "trainable": "full", "batch_size": 1},
+            **{"accumulation": 8, "checkpointing": "no"},
+        },
+        "13 B, adapters": {
+            **{"shape": "llama-13b", "card": 40, "base_bits": 16, "batch_size": 2},
+        },
+        "7 B in full on eight cards": {
+            **{"shape": "llama-7b", "card": 80, "trainable": "full", "precision": "mixed"},
+            **{"devices": 8, "shard": 2, "examples": 50_000, "epochs": 2, "tokens": ""},
+            **{"batch_size": 4, "accumulation": 1},
+        },
+    }.items()
+}
 
 
 def defaults() -> dict[str, str]:

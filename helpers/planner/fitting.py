@@ -38,6 +38,8 @@ def fit(of: Mapping[str, Any], width: int) -> dict[str, Any]:
     return {
         "bytes": {moment: needed.moments[moment] for moment in MOMENTS},
         "peak": needed.peak,
+        "needed": gib(needed.peak),
+        "card": gib(card),
         "fits": needed.peak <= room,
         "largest": largest,
         "verdict": _verdict(needed.peak, room, size * accumulation, largest),

@@ -1,0 +1,158 @@
+// The page of the planner: it carries texts to Python and shows what comes back. Nothing is worked
+// out here.
+
+const byId = (id) => document.getElementById(id);
+const form = byId("fields");
+const controls = [...form.querySelectorAll("input, select")];
+
+// A worker made from a blob keeps the content policy of the page; one made from a file would not.
+const code = `import ${JSON.stringify(new URL("planner-worker.js", import.meta.url).href)};`;
+const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), {
+  type: "module",
+});
+const waiting = [];
+const ready = new Promise((resolve, reject) => {
+  waiting.push(resolve);
+  worker.onerror = () => reject(new Error("Python could not be started here."));
+});
+worker.onmessage = ({ data }) => waiting.shift()(data);
+
+/** Return what a function of helpers.planner answers to a text; answers come in order. */
+export async function ask(call, text) {
+  await ready;
+  return new Promise((resolve) => {
+    waiting.push(resolve);
+    worker.postMessage([call, text]);
+  });
+}
+
+function texts() {
+  return Object.fromEntries(
+    controls.map((control) => [
+      control.id,
+      control.type === "checkbox" ? (control.checked ? "yes" : "no") : control.value,
+    ]),
+  );
+}
+
+/** Fill the form from the address; a field that is not in it is as at the start. */
+function fill() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  form.reset();
+  form.querySelectorAll("option.unknown").forEach((option) => option.remove());
+  for (const control of controls) {
+    const text = given.get(control.id);
+    if (text === null) continue;
+    if (control.type === "checkbox") control.checked = text === "yes";
+    else control.value = text;
+    if (control.value !== text && control.tagName === "SELECT") {
+      const option = new Option(text, text, false, true); // Python says what is wrong with it
+      option.className = "unknown";
+      control.add(option);
+    }
+  }
+}
+
+function element(name, content, attributes = {}) {
+  const made = document.createElement(name);
+  made.append(...[content].flat());
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function row(cells, head) {
+  return element("tr", cells.map((cell, column) =>
+    head ? element("th", cell, { scope: "col" })
+      : column ? element("td", cell) : element("th", cell, { scope: "row" })));
+}
+
+const fillTable = (id, rows, head) =>
+  byId(id).replaceChildren(...(head ? [row(head, true)] : []), ...rows.map((one) => row(one)));
+
+const PARTS = ["", "parameters", "gradients", "states", "activations", "temporary", "together"];
+const MENDED = "Nothing to show until the marked fields are mended.";
+
+function show(answer) {
+  for (const control of controls) {
+    const error = answer.errors[control.id] ?? "";
+    byId(`${control.id}-error`).textContent = error;
+    control.toggleAttribute("aria-invalid", Boolean(error));
+    if (error) control.setAttribute("aria-invalid", "true");
+    control.closest(".field").hidden = answer.unused.includes(control.id);
+  }
+  byId("verdict").textContent = answer.verdict;
+  byId("notes").replaceChildren(...(answer.plan?.notes ?? []).map((note) => element("li", note)));
+  fillTable("plan", answer.plan?.rows ?? []);
+  byId("rate-picture").innerHTML = answer.rate?.picture ?? "";
+  byId("rate-words").textContent = answer.rate?.words ?? MENDED;
+  byId("memory-verdict").textContent = answer.memory?.verdict ?? MENDED;
+  byId("memory-picture").innerHTML = answer.memory?.picture ?? "";
+  fillTable("memory", answer.memory?.rows ?? [], answer.memory && PARTS);
+  fillTable("methods", answer.memory?.methods ?? [], answer.memory && ["", "largest batch"]);
+  showSettings(answer.settings ?? []);
+}
+
+function showSettings(tools) {
+  const open = [...byId("settings").children].filter((one) => one.open).map((one) => one.id);
+  byId("settings").replaceChildren(...tools.map(({ name, text, notes }, number) => {
+    const copy = element("button", "Copy", { type: "button", "aria-label": `Copy for ${name}` });
+    copy.onclick = () => copied(copy, text);
+    const settings = element("pre", text, { tabindex: "0", "aria-label": `Settings for ${name}` });
+    const made = element("details", [
+      element("summary", name),
+      ...notes.map((note) => element("p", note)),
+      ...(text ? [copy, settings] : []),
+    ], { id: `tool-${name}` });
+    made.open = tools.length && (open.includes(made.id) || (!open.length && !number));
+    return made;
+  }));
+}
+
+async function copied(button, text) {
+  const label = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "This browser does not let it be copied";
+  }
+  setTimeout(() => { button.textContent = label; }, 2000);
+}
+
+let latest = 0;
+
+/** Show the plan of what the fields hold now, and put it into the address. */
+async function refresh() {
+  const mine = ++latest, given = texts();
+  history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+  await ready;
+  if (mine !== latest) return;
+  const start = performance.now();
+  const width = Math.round(document.querySelector(".answers").clientWidth) || 640;
+  const answer = JSON.parse(await ask("answer_json", JSON.stringify({ ...given, width })));
+  if (mine !== latest) return;
+  show(answer);
+  const took = Math.round(performance.now() - start);
+  byId("time").textContent = `Worked out in ${took} ms, in this browser.`;
+  byId("time").dataset.milliseconds = took;
+}
+
+async function read() {
+  const text = byId("paste").value;
+  const found = text.trim() ? JSON.parse(await ask("read_json", JSON.stringify({ ...texts(), text }))) : [];
+  byId("reading").replaceChildren(...found.map((line) => element("p", line)));
+}
+
+form.addEventListener("input", refresh);
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("reset", () => setTimeout(refresh));
+byId("paste").addEventListener("input", read);
+byId("copy-link").onclick = (event) => copied(event.target, location.href);
+addEventListener("hashchange", () => { fill(); refresh(); });
+addEventListener("resize", refresh);
+
+fill();
+ready.then(
+  () => { document.querySelector(".answers").hidden = false; refresh(); },
+  (error) => { byId("verdict").textContent = error.message; },
+);
