@@ -8,7 +8,7 @@ import pytest
 from tests.map import HELPERS, PAGE, circle, idea, nearest, reached, redrawn, survey
 
 HOUSE = survey(HELPERS)
-LIGHT = ("plan", "schedule", "footprint", "shapes", "settings")
+LIGHT = ("plan", "schedule", "footprint", "shapes", "settings", "oom")
 
 
 def test_the_map_is_as_the_code():

@@ -24,6 +24,7 @@ from helpers.memory import (
 )
 from helpers.model import ModelConfig, SmallLM, token_loss
 from helpers.shapes import Shape
+from tests.test_oom import KNOWN
 
 GIB = 2**30
 
@@ -488,87 +489,7 @@ def test_a_limit_is_a_whole_number_of_bytes(limit, error):
         largest_batch(3)
 
 
-# --- explain_oom ----------------------------------------------------------------------------------
-
-CUDA = (
-    "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 40.00 GiB of which {} "
-    "is free. Including non-PyTorch memory, this process has {} memory in use. {}Of the allocated "
-    "memory {} is allocated by PyTorch, with 17.00 MiB allocated in private pools (e.g., CUDA "
-    "Graphs), and {} is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
-    "large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-)
-
-
-@pytest.mark.parametrize(
-    ("asked", "free", "own", "allowed", "allocated", "unallocated", "cause", "advice"),
-    [
-        ("2.00 GiB", "1.00 GiB", "39.00 GiB", "", "38.00 GiB", "512.00 MiB", "full", "smaller"),
-        ("2.00 GiB", "1.00 GiB", "39.00 GiB", "", "35.00 GiB", "3.50 GiB", "fragmented", "piece"),
-        (
-            "2.00 GiB",
-            "30.00 GiB",
-            "10.00 GiB",
-            "9.60 GiB allowed; ",
-            "9.00 GiB",
-            "256.00 MiB",
-            "limit",
-            "limit",
-        ),
-        ("2.00 GiB", "0 bytes", "10.00 GiB", "", "9.00 GiB", "512.00 MiB", "limit", "30.00 GiB"),
-        ("64.00 GiB", "30.00 GiB", "10.00 GiB", "", "9.00 GiB", "0 bytes", "full", "One tensor"),
-        # nonsense that CUDA reports in some containers
-        (
-            "2.00 GiB",
-            "0 bytes",
-            "17179869184.00 GiB",
-            "",
-            "9.00 GiB",
-            "0 bytes",
-            "limit",
-            "31.00 GiB",
-        ),
-    ],
-)
-def test_the_likely_cause_of_running_out(
-    asked, free, own, allowed, allocated, unallocated, cause, advice
-):
-    found = explain_oom(CUDA.format(asked, free, own, allowed, allocated, unallocated))
-    numbers = [float(text.split()[0]) for text in (asked, free, allocated)]
-    assert [found.asked, found.free, found.allocated] == [GIB * number for number in numbers]
-    assert found.process == (None if "17179869184" in own else GIB * float(own.split()[0]))
-    assert found.cause == cause
-    assert advice in found.advice
-    assert "asked for" in repr(found)
-
-
-def test_the_message_of_older_versions():
-    found = explain_oom(
-        "CUDA out of memory. Tried to allocate 36.00 MiB (GPU 0; 7.93 GiB total capacity; 130.00 "
-        "MiB already allocated; 17.00 MiB free; 188.00 MiB reserved in total by PyTorch) If"
-    )
-    assert found.asked == 36 * 2**20
-    assert found.unallocated == 58 * 2**20
-    # 58 MiB in pieces would have done for once; the rest of the 8 GiB is held by somebody else.
-    assert found.cause == "limit"
-    assert "7.73 GiB" in found.advice
-
-
-def test_a_full_device_with_a_little_in_pieces_is_full():
-    """As reported in pytorch 16417: 22 MiB refused, 195 MiB idle, on a card of 24 GB."""
-    found = explain_oom(
-        "CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB "
-        "of which 11.06 MiB is free. Including non-PyTorch memory, this process has 23.60 GiB "
-        "memory in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB "
-        "is reserved by PyTorch but unallocated."
-    )
-    assert (found.cause, found.process) == ("full", round(23.60 * GIB))
-
-
-def test_the_message_of_a_cpu_and_of_our_own_limit():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**50, dtype=torch.uint8)
-    found = explain_oom(str(caught.value))
-    assert (found.asked, found.free, found.cause) == (2**50, None, "full")
+def test_our_own_limit_is_told_and_explained():
     told = []
     with pytest.raises(ValueError, match=r"1\.00 KiB allowed") as caught:
         largest_batch(training_trial, limit=1024, report=told.append)
@@ -576,8 +497,11 @@ def test_the_message_of_a_cpu_and_of_our_own_limit():
     assert told == ["batch size 1 runs out of memory"]
 
 
-def test_another_message_is_refused():
-    with pytest.raises(ValueError, match="must be that of an out-of-memory error; got 'oh no'"):
-        explain_oom("oh no")
-    with pytest.raises(TypeError, match="message must be the text of an error; got None"):
-        explain_oom(None)
+@pytest.mark.parametrize("message", KNOWN)
+def test_what_explain_oom_knows_is_out_of_memory_for_the_search(message):
+    def trial(batch_size):
+        if batch_size > 3:
+            raise RuntimeError(message)
+
+    explain_oom(message)
+    assert largest_batch(trial, report=quiet) == 3

@@ -13,9 +13,9 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#767676")  # Okabe and I
 
 
 def gib(count: float) -> str:
-    """Write a number of bytes with the unit that suits it."""
+    """Write a number of bytes with the largest unit of which it has one or more."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(count) >= size / 10:
+        if abs(count) >= size:
             return f"{count / size:,.2f} {unit}"
     return f"{count:,.0f} B"
 

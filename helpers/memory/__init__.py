@@ -1,14 +1,15 @@
 """Where the bytes go: simulated and measured; what fits, and why it ran out.
 
-``estimate`` works the same out by arithmetic, and is here as well.
+``estimate`` works the same out by arithmetic, and ``explain_oom`` reads an error; neither needs
+torch (``helpers.footprint``, ``helpers.oom``), and both are here as well.
 """
 
 from helpers.footprint import Breakdown, estimate
 from helpers.memory.measurement import Measurement, fixed_and_slope, measure
-from helpers.memory.oom import OutOfMemory, explain_oom
 from helpers.memory.saved import peak_of_saved_tensors
 from helpers.memory.search import largest_batch
 from helpers.memory.simulation import simulate
+from helpers.oom import OutOfMemory, explain_oom
 
 __all__ = [
     "Breakdown",

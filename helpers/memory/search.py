@@ -8,8 +8,8 @@ import torch
 
 from helpers._checks import whole
 from helpers.footprint import gib
-from helpers.memory.oom import ASKED, is_out_of_memory, size_in
 from helpers.memory.tracker import Tracker, tracking
+from helpers.oom import ASKED, says_out_of_memory, size_in
 
 MOST_EXAMPLES = 2**30
 
@@ -28,7 +28,8 @@ def largest_batch(
     ``trial(batch_size)`` should build what it needs and make two whole updates or more, as the
     optimizer's states come with the first; on the longest examples, as those come some day. It
     returns nothing and lets the error out. Only memory that really ran out makes the batch smaller:
-    ``torch.OutOfMemoryError``, or the refusal of the CPU's allocator. Any other error is passed on.
+    ``torch.OutOfMemoryError``, or a ``RuntimeError`` that ``explain_oom`` knows. Any other error is
+    passed on.
     Everything of a failed trial is let go before the next.
 
     ``limit`` is in bytes and counts the tensors that the trial makes or trains, on any device, so
@@ -105,6 +106,13 @@ def _try(
     if result is not None:
         raise TypeError(f"trial must return nothing, as what it returns stays; got {result!r}")
     return _needed(tracker, ""), None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, on any device: by its type, or in words of ``explain_oom``."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and says_out_of_memory(str(error))
 
 
 def _needed(tracker: Tracker | None, message: str) -> int:
