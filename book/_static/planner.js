@@ -13,7 +13,7 @@ const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/jav
 const waiting = [];
 const ready = new Promise((resolve, reject) => {
   waiting.push(resolve);
-  worker.onerror = () => reject(new Error("Python could not be started here."));
+  worker.onerror = (event) => reject(new Error(`Python could not be started here. ${event.message ?? ""}`));
 });
 worker.onmessage = ({ data }) => waiting.shift()(data);
 
@@ -60,24 +60,24 @@ function element(name, content, attributes = {}) {
   return made;
 }
 
-function row(cells, head) {
-  return element("tr", cells.map((cell, column) =>
-    head ? element("th", cell, { scope: "col" })
-      : column ? element("td", cell) : element("th", cell, { scope: "row" })));
+function row([first, ...rest], head) {
+  const scope = head ? "col" : "row";
+  return element("tr", [
+    first || !head ? element("th", first, { scope }) : element("td", ""),
+    ...rest.map((cell) => (head ? element("th", cell, { scope }) : element("td", cell))),
+  ]);
 }
 
 const fillTable = (id, rows, head) =>
   byId(id).replaceChildren(...(head ? [row(head, true)] : []), ...rows.map((one) => row(one)));
 
-const PARTS = ["", "parameters", "gradients", "states", "activations", "temporary", "together"];
 const MENDED = "Nothing to show until the marked fields are mended.";
 
 function show(answer) {
   for (const control of controls) {
     const error = answer.errors[control.id] ?? "";
     byId(`${control.id}-error`).textContent = error;
-    control.toggleAttribute("aria-invalid", Boolean(error));
-    if (error) control.setAttribute("aria-invalid", "true");
+    control.setAttribute("aria-invalid", Boolean(error));
     control.closest(".field").hidden = answer.unused.includes(control.id);
   }
   byId("verdict").textContent = answer.verdict;
@@ -87,7 +87,7 @@ function show(answer) {
   byId("rate-words").textContent = answer.rate?.words ?? MENDED;
   byId("memory-verdict").textContent = answer.memory?.verdict ?? MENDED;
   byId("memory-picture").innerHTML = answer.memory?.picture ?? "";
-  fillTable("memory", answer.memory?.rows ?? [], answer.memory && PARTS);
+  fillTable("memory", answer.memory?.rows ?? [], answer.memory?.moments);
   fillTable("methods", answer.memory?.methods ?? [], answer.memory && ["", "largest batch"]);
   showSettings(answer.settings ?? []);
 }
@@ -103,7 +103,7 @@ function showSettings(tools) {
       ...notes.map((note) => element("p", note)),
       ...(text ? [copy, settings] : []),
     ], { id: `tool-${name}` });
-    made.open = tools.length && (open.includes(made.id) || (!open.length && !number));
+    made.open = open.includes(made.id) || (!open.length && !number);
     return made;
   }));
 }
@@ -137,10 +137,16 @@ async function refresh() {
   byId("time").dataset.milliseconds = took;
 }
 
+/** Show what Python reads out of an error or a log that was pasted. */
 async function read() {
   const text = byId("paste").value;
-  const found = text.trim() ? JSON.parse(await ask("read_json", JSON.stringify({ ...texts(), text }))) : [];
-  byId("reading").replaceChildren(...found.map((line) => element("p", line)));
+  if (!text.trim()) return byId("reading").replaceChildren();
+  const found = JSON.parse(await ask("read_json", JSON.stringify({ ...texts(), text })));
+  byId("reading").replaceChildren(
+    element("h3", found.title),
+    ...found.lines.map((line) => element("p", line)),
+    element("table", found.rows.map((one) => row(one))),
+  );
 }
 
 form.addEventListener("input", refresh);

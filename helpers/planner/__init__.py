@@ -3,7 +3,7 @@
 The page of the site runs this module in the browser, and works nothing out itself.
 """
 
-from helpers.planner.answers import answer, answer_json
+from helpers.planner.answers import answer, answer_json, read, read_json
 from helpers.planner.fields import EXAMPLES, GROUPS, Field, defaults
 
-__all__ = ["EXAMPLES", "GROUPS", "Field", "answer", "answer_json", "defaults"]
+__all__ = ["EXAMPLES", "GROUPS", "Field", "answer", "answer_json", "defaults", "read", "read_json"]

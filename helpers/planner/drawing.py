@@ -66,7 +66,7 @@ def rate_picture(points: Sequence[tuple[int, float]], rate: float, words: str, w
     def up(value: float) -> float:
         return bottom - (bottom - top) * value / rate
 
-    marks = [max(1, round(tick)) for tick in ticks(last, about=max(2, width // 130))]
+    marks = [max(1, round(tick)) for tick in ticks(last, about=max(2, width // 90))]
     line = " ".join(f"{across(update):.1f},{up(rate * factor):.1f}" for update, factor in points)
     dot = [] if last > 1 else [f'<circle cx="{left}" cy="{up(rate * points[0][1]):.1f}" r="4"/>']
     return _picture(

@@ -115,7 +115,7 @@ GROUPS = {
         Field("context", "Tokens in an example", "1,024", hint="padding included"),
         Field(
             *("trainable", "What is trained", "lora", str),
-            choices={"full": "all weights", "lora": "adapters (LoRA)"},
+            choices={"full": "all weights", "lora": "adapters"},
         ),
         Field("rank", "Rank of the adapters", "16"),
         Field(
@@ -126,7 +126,7 @@ GROUPS = {
             *("precision", "Precision", "bfloat16", str),
             choices={
                 "bfloat16": "bfloat16",
-                "mixed": "mixed: 16 bits and a float32 copy",
+                "mixed": "mixed, 16 and 32",
                 "float32": "float32",
             },
         ),

@@ -17,6 +17,8 @@ METHODS = {
     "adapters of rank 16 on 4 bits": {"trainable": "lora", "rank": 16, "base_bits": 4},
 }
 
+SAME = ("shape", "context", "checkpointing", "attention", "devices", "shard")
+
 
 def fit(of: Mapping[str, Any], width: int) -> dict[str, Any]:
     """Return the memory of a setting against a card: in bytes, in words, and as a picture.
@@ -32,9 +34,7 @@ def fit(of: Mapping[str, Any], width: int) -> dict[str, Any]:
     size = how.pop("batch_size")
     largest = largest_batch(room, **how)
     words = f"{gib(needed.peak)} at its fullest, in the {needed.when}; a card of {gib(card)}."
-    same = {
-        name: how[name] for name in ("shape", "context", "checkpointing", "attention")
-    } | {name: how[name] for name in ("devices", "shard")}
+    same = {name: how[name] for name in SAME}
     return {
         "bytes": {moment: needed.moments[moment] for moment in MOMENTS},
         "peak": needed.peak,
@@ -43,9 +43,10 @@ def fit(of: Mapping[str, Any], width: int) -> dict[str, Any]:
         "fits": needed.peak <= room,
         "largest": largest,
         "verdict": _verdict(needed.peak, room, size * accumulation, largest),
+        "moments": ["", *MOMENTS],
         "rows": [
-            [moment, *(gib(parts[part]) for part in PARTS), gib(sum(parts.values()))]
-            for moment, parts in needed.moments.items()
+            *([part, *(gib(needed.moments[one][part]) for one in MOMENTS)] for part in PARTS),
+            ["together", *(gib(sum(needed.moments[one].values())) for one in MOMENTS)],
         ],
         "methods": [
             [name, _at_most(largest_batch(room, **same, **method))]
