@@ -71,7 +71,7 @@ function row([first, ...rest], head) {
 const fillTable = (id, rows, head) =>
   byId(id).replaceChildren(...(head ? [row(head, true)] : []), ...rows.map((one) => row(one)));
 
-const MENDED = "Nothing to show until the marked fields are mended.";
+const SECTIONS = ["plan", "rate", "memory", "settings"];
 
 function show(answer) {
   for (const control of controls) {
@@ -80,20 +80,22 @@ function show(answer) {
     control.setAttribute("aria-invalid", Boolean(error));
     control.closest(".field").hidden = answer.unused.includes(control.id);
   }
+  for (const name of SECTIONS) byId(name).closest("section").hidden = !answer[name];
   byId("verdict").textContent = answer.verdict;
   byId("notes").replaceChildren(...(answer.plan?.notes ?? []).map((note) => element("li", note)));
   fillTable("plan", answer.plan?.rows ?? []);
-  byId("rate-picture").innerHTML = answer.rate?.picture ?? "";
-  byId("rate-words").textContent = answer.rate?.words ?? MENDED;
-  byId("memory-verdict").textContent = answer.memory?.verdict ?? MENDED;
-  byId("memory-picture").innerHTML = answer.memory?.picture ?? "";
-  fillTable("memory", answer.memory?.rows ?? [], answer.memory?.moments);
+  byId("rate").innerHTML = answer.rate?.picture ?? "";
+  byId("rate-words").textContent = answer.rate?.words ?? "";
+  byId("memory-verdict").textContent = answer.memory?.verdict ?? "";
+  byId("memory").innerHTML = answer.memory?.picture ?? "";
+  fillTable("memory-table", answer.memory?.rows ?? [], answer.memory?.moments);
   fillTable("methods", answer.memory?.methods ?? [], answer.memory && ["", "largest batch"]);
   showSettings(answer.settings ?? []);
 }
 
 function showSettings(tools) {
-  const open = [...byId("settings").children].filter((one) => one.open).map((one) => one.id);
+  const before = [...byId("settings").children];
+  const open = before.filter((one) => one.open).map((one) => one.id);
   byId("settings").replaceChildren(...tools.map(({ name, text, notes }, number) => {
     const copy = element("button", "Copy", { type: "button", "aria-label": `Copy for ${name}` });
     copy.onclick = () => copied(copy, text);
@@ -103,7 +105,7 @@ function showSettings(tools) {
       ...notes.map((note) => element("p", note)),
       ...(text ? [copy, settings] : []),
     ], { id: `tool-${name}` });
-    made.open = open.includes(made.id) || (!open.length && !number);
+    made.open = before.length ? open.includes(made.id) : number === 0;
     return made;
   }));
 }
@@ -119,14 +121,18 @@ async function copied(button, text) {
   setTimeout(() => { button.textContent = label; }, 2000);
 }
 
-let latest = 0;
+/** Put the whole plan into the address. */
+function address() {
+  history.replaceState(null, "", `#${new URLSearchParams(texts())}`);
+}
 
-/** Show the plan of what the fields hold now, and put it into the address. */
+let latest = 0, later;
+
+/** Show the plan of what the fields hold now; the address follows, which no browser lets hurry. */
 async function refresh() {
   const mine = ++latest, given = texts();
-  history.replaceState(null, "", `#${new URLSearchParams(given)}`);
-  await ready;
-  if (mine !== latest) return;
+  clearTimeout(later);
+  later = setTimeout(address, 300);
   const start = performance.now();
   const width = Math.round(document.querySelector(".answers").clientWidth) || 640;
   const answer = JSON.parse(await ask("answer_json", JSON.stringify({ ...given, width })));
@@ -135,6 +141,7 @@ async function refresh() {
   const took = Math.round(performance.now() - start);
   byId("time").textContent = `Worked out in ${took} ms, in this browser.`;
   byId("time").dataset.milliseconds = took;
+  read();
 }
 
 /** Show what Python reads out of an error or a log that was pasted. */
@@ -153,7 +160,7 @@ form.addEventListener("input", refresh);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("reset", () => setTimeout(refresh));
 byId("paste").addEventListener("input", read);
-byId("copy-link").onclick = (event) => copied(event.target, location.href);
+byId("copy-link").onclick = (event) => { address(); copied(event.target, location.href); };
 addEventListener("hashchange", () => { fill(); refresh(); });
 addEventListener("resize", refresh);
 

@@ -79,16 +79,14 @@ def answer(texts: Mapping[str, str], *, width: int = 640) -> dict[str, Any]:
 
     plan = tried(lambda of: RunPlan(**of), PLAN)
     rate = tried(_rate, ("lr", "from_batch", "rule"), plan)
-    memory = tried(fit, MEMORY, width)
-    return {
-        "verdict": _verdict(plan, memory, errors),
+    shown = {
         "plan": None if plan is None else _in_figures(plan),
         "rate": tried(_curve, ("decay", "decay_steps"), plan, rate, width),
-        "memory": memory,
+        "memory": tried(fit, MEMORY, width),
         "settings": tried(lambda of, *more: for_each_tool(*more, **of), ("decay",), plan, rate),
-        "errors": errors,
-        "unused": unused,
     }
+    verdict = _verdict(plan, shown["memory"], errors)
+    return {"verdict": verdict, "errors": errors, "unused": unused, **shown}
 
 
 def _unused(value: Mapping[str, Any]) -> list[str]:
@@ -123,7 +121,7 @@ def _verdict(
         fits = "fits" if memory["fits"] else "does not fit"
         words.append(f"{memory['needed']} a device: {fits} the card of {memory['card']}")
     if errors:
-        words.append(f"to be mended: {', '.join(FIELDS[name].label for name in errors)}")
+        words.append(f"To be mended: {', '.join(FIELDS[name].label for name in errors)}")
     return "; ".join(words) + "."
 
 

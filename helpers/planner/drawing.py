@@ -33,9 +33,7 @@ def _picture(width: int, height: int, alternative: str, parts: Sequence[str]) ->
 
 
 def _text(x: float, y: float, words: str, *, at: str = "start", look: str = "") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}" class="{look}">{escape(words)}</text>'
-    )
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}" class="{look}">{escape(words)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
@@ -124,9 +122,7 @@ def _legend(width: int) -> list[str]:
     return parts
 
 
-def _bar(
-    needed: Breakdown, moment: str, y: float, across: Callable[[float], float]
-) -> list[str]:
+def _bar(needed: Breakdown, moment: str, y: float, across: Callable[[float], float]) -> list[str]:
     counts = needed.moments[moment]
     parts = [_text(2, y + 14, f"{moment}: {gib(sum(counts.values()))}")]
     start = 0

@@ -14,7 +14,8 @@ from helpers.shapes import ATTENTION, SHAPES
 Number = int | float
 ENDINGS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
 _NUMBER = re.compile(
-    rf"(-?(?:\d{{1,3}}(?:[ ,_]\d{{3}})+|\d+)?(?:\.\d*)?(?:e[+-]?\d{{1,3}})?) ?([{''.join(ENDINGS)}]?)",
+    r"(-?(?:[0-9]{1,3}(?:[ ,_][0-9]{3})+|[0-9]+)?(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,3})?) ?"
+    f"([{''.join(ENDINGS)}]?)"
 )
 
 
