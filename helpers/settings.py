@@ -1,4 +1,11 @@
-"""A plan in the words of other tools, and what they count differently. No torch here."""
+"""A plan in the words of other tools, and what they count differently. No torch here.
+
+A loop of one's own on Accelerate is none of these tools, and differs once more: its ``backward``
+divides each micro-batch by the accumulation, also in the last update of an epoch, which may hold
+fewer. Gradients 1 to 5, accumulation 2, plain SGD at rate 1, from 0: the weight there is −1.5, −5
+and −7.5, where here, and with the Trainer of Transformers, it is −1.5, −5 and −10. A plan with
+``drop_last_update`` has no such update.
+"""
 
 from typing import Any
 
@@ -24,13 +31,17 @@ def settings_for(tool: str, plan: RunPlan, *, lr: float, decay: str = "cosine") 
     different ways.
 
     Raises ``ValueError`` for another tool, a decay that the tool does not have, a plan with a ramp,
-    and for torchtune a plan that it would count differently: see ``differences``.
+    and for torchtune, or with ``drop_last_update``, a plan that the tool would count differently:
+    see ``differences``.
     """
     one_of("tool", tool, TOOLS)
     one_of("decay", decay, [name for name in DECAYS if name in SCHEDULERS])
     positive("lr", lr)
     if plan.ramp is not None:
         raise ValueError("plan must be without a ramp: none of the tools has one")
+    reasons = [note for note in differences(plan)[tool] if note.startswith("It makes")]
+    if reasons and (tool == "torchtune" or plan.drop_last_update):
+        raise ValueError(f"plan must be one that {tool} counts alike: {' '.join(reasons)}")
     make = {"transformers": _transformers, "axolotl": _axolotl, "torchtune": _torchtune}[tool]
     return make(plan, lr, decay)
 
@@ -50,7 +61,7 @@ def _transformers(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
         "learning_rate": lr,
         "lr_scheduler_type": SCHEDULERS[decay],
         "warmup_steps": plan.warmup_steps,
-        "dataloader_drop_last": plan.drop_last,
+        "dataloader_drop_last": _drops_last(plan),
     }
 
 
@@ -62,16 +73,17 @@ def _axolotl(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
         "learning_rate": lr,
         "lr_scheduler": SCHEDULERS[decay],
         "warmup_steps": plan.warmup_steps,
-        "dataloader_drop_last": plan.drop_last,
+        "dataloader_drop_last": _drops_last(plan),
     }
+
+
+def _drops_last(plan: RunPlan) -> bool:
+    return plan.drop_last or plan.drop_last_update
 
 
 def _torchtune(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
     if decay != "cosine":
         raise ValueError(f"decay must be 'cosine' for torchtune, its usual one; got {decay!r}")
-    reasons = [note for note in differences(plan)["torchtune"] if note.startswith("It makes")]
-    if reasons:
-        raise ValueError(f"plan must be one that torchtune counts alike: {' '.join(reasons)}")
     return {
         "batch_size": plan.batch_size,
         "gradient_accumulation_steps": plan.accumulation,
@@ -108,23 +120,21 @@ def differences(plan: RunPlan) -> dict[str, list[str]]:
 
 
 def _dealt_in_batches(plan: RunPlan) -> list[str]:
-    """Return what differs on several devices where whole batches are dealt to them."""
-    if plan.devices == 1:
-        return []
-    if plan.drop_last:
+    """Return what differs where whole batches are dealt to the devices, and every window counts."""
+    if _drops_last(plan):
         batches = plan.examples // plan.batch_size // plan.devices
     else:
         batches = -(-plan.examples // (plan.batch_size * plan.devices))
     updates = -(-batches // plan.accumulation)
+    why = "it deals whole batches to the devices"
+    if plan.drop_last_update and batches % plan.accumulation:
+        why = "it keeps the last one, which is not full"
     if updates != plan.steps_per_epoch:
-        return [
-            f"It makes {updates:,} updates an epoch and not {plan.steps_per_epoch:,}: it deals "
-            f"whole batches to the devices."
-        ]
+        return [f"It makes {updates:,} updates an epoch and not {plan.steps_per_epoch:,}: {why}."]
     seen = batches * plan.batch_size * plan.devices
-    if seen != plan.examples_seen:
+    if plan.devices > 1 and seen != plan.examples_seen:
         return [
-            f"It sees {seen:,} examples an epoch and not {plan.examples_seen:,}: it deals whole "
-            f"batches to the devices, and fills up the last ones."
+            f"It sees {seen:,} examples an epoch and not {plan.examples_seen:,}: {why}, and fills "
+            f"up the last ones."
         ]
     return []

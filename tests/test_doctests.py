@@ -10,8 +10,10 @@ MODULES = [module.name for module in pkgutil.walk_packages(helpers.__path__, "he
 WITH_EXAMPLES = {
     f"helpers.{name}"
     for name in (
+        "_words",
         "plan.run",
         "plan.backward",
+        "plan.log",
         "schedule",
         "data",
         "world",

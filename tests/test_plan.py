@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler
 
-from helpers.plan import RunPlan, accumulation_for, infer_effective_batch
+from helpers.plan import RunPlan, accumulation_for, infer_effective_batch, splits_for
 from helpers.plan.__main__ import main
 from helpers.schedule import BatchRamp, batch_ramp
 
@@ -75,6 +75,32 @@ BY_HAND = [
     (RunPlan(10, 2, devices=4, drop_last=True), {"examples_seen": 8, "repeated_examples": 0}),
     (RunPlan(200, 256), {"batches_per_epoch": 1, "last_batch_size": 200}),
     (RunPlan(2, 1, accumulation=8, epochs=20), {"total_steps": 20, "update_sizes": (2,)}),
+    # what does not fill an update is left out: a batch and a half of 15; 10 of 28 prompts, or 14
+    (RunPlan(960, 64, accumulation=2), {"total_steps": 8}),
+    (RunPlan(960, 64, accumulation=2, drop_last_update=True), {"total_steps": 7}),
+    (
+        RunPlan(5498, 1, accumulation=4, devices=7),
+        {"total_steps": 197, "effective_batch_size": 28},
+    ),
+    (
+        RunPlan(5498, 1, accumulation=4, devices=7, drop_last_update=True),
+        {"total_steps": 196, "examples_seen": 5488, "repeated_examples": 0},
+    ),
+    (RunPlan(5498, 28, drop_last_update=True), {"total_steps": 196, "last_batch_size": 28}),
+    (
+        RunPlan(810, 4, accumulation=2, epochs=3, drop_last_update=True),  # torchtune
+        {"steps_per_epoch": 101, "total_steps": 303, "examples_seen": 808},
+    ),
+    # 375 million tokens at 524,288 an update are 715.3 updates
+    (
+        RunPlan(10**6, 512, tokens=1024 * 10**6, warmup=375 * 10**6, warmup_by="tokens"),
+        {"warmup_steps": 716},
+    ),
+    (RunPlan(9, 2, accumulation=2, warmup=8, warmup_by="examples"), {"warmup_steps": 2}),
+    # an epoch is 4, 4, 1: nine examples take three updates, and the tenth a fourth
+    (RunPlan(9, 2, accumulation=2, warmup=9, warmup_by="examples"), {"warmup_steps": 3}),
+    (RunPlan(9, 2, accumulation=2, warmup=10, warmup_by="examples"), {"warmup_steps": 4}),
+    (RunPlan(9, 2, warmup=0, warmup_by="examples"), {"warmup_steps": 0}),
 ]
 
 
@@ -117,6 +143,11 @@ def test_warmup_longer_than_the_run_is_said():
         (RunPlan(9, 2, devices=2), "repeats 1 example, so that each of 2 devices gets 5"),
         (RunPlan(10, 4, accumulation=8), "every update holds 10 examples, not 32"),
         (RunPlan(30, 1, warmup=0.03), "no ramp"),
+        (RunPlan(960, 64, accumulation=2, drop_last_update=True), "last_update leaves out 64 ex"),
+        (RunPlan(10, 1, warmup=2000), "reaches 0.5% of its full value"),
+        (RunPlan(1995, 1, warmup=2000), "reaches 99.75% of its full value"),
+        (RunPlan(100, 1, warmup=0.21), "warmup takes 21% of the run: 21 of 100 updates"),
+        (RunPlan(100, 1, warmup=1.0), "as long as the run of 100 updates: only the last one"),
     ],
 )
 def test_notes(plan, words):
@@ -127,6 +158,8 @@ def test_notes(plan, words):
 
 def test_plain_plan_has_no_notes():
     assert RunPlan(800, 8, epochs=3, warmup=0.05).notes == ()
+    assert RunPlan(800, 8, epochs=3, warmup=0.2).notes == ()
+    assert RunPlan(960, 64, drop_last_update=True).notes == ()
 
 
 def test_table_has_a_row_for_each_number():
@@ -179,6 +212,57 @@ def test_replace_changes_the_length_without_conflict():
     assert by_steps.replace(epochs=2).total_steps == 200
 
 
+@given(
+    examples=st.integers(1, 80),
+    batch_size=st.integers(1, 9),
+    accumulation=st.integers(1, 5),
+    devices=st.integers(1, 5),
+    drop_last=st.booleans(),
+)
+def test_without_the_unfilled_update_all_are_full(
+    examples, batch_size, accumulation, devices, drop_last
+):
+    how = {"accumulation": accumulation, "devices": devices, "drop_last": drop_last}
+    share, unit = -(-examples // devices), batch_size * accumulation
+    if share < unit:
+        with pytest.raises(ValueError, match=r"no update .* drop_last_update=False"):
+            RunPlan(examples, batch_size, drop_last_update=True, **how)
+        return
+    plan = RunPlan(examples, batch_size, drop_last_update=True, **how)
+    assert plan.update_sizes == (unit * devices,) * (share // unit)
+    assert plan.examples_seen == sum(plan.update_sizes) == plan.examples_after(plan.total_steps)
+    assert plan.repeated_examples == max(plan.examples_seen - examples, 0)
+    assert RunPlan(examples, batch_size, **how).total_steps - plan.total_steps in (0, 1)
+
+
+@given(
+    examples=st.integers(1, 40),
+    accumulation=st.integers(1, 4),
+    tokens=st.integers(1, 300),
+    warmup=st.integers(0, 900),
+)
+def test_a_warmup_in_tokens_ends_with_the_update_that_reaches_them(
+    examples, accumulation, tokens, warmup
+):
+    plan = RunPlan(
+        examples, 2, accumulation=accumulation, tokens=tokens, warmup=warmup, warmup_by="tokens"
+    )
+    seen, updates, sizes = Fraction(0), 0, list(plan.update_sizes)
+    while seen < warmup:
+        seen += Fraction(tokens, examples) * sizes[updates % len(sizes)]
+        updates += 1
+    assert plan.warmup_steps == updates
+
+
+def test_a_warmup_that_is_counted_needs_whole_numbers_and_tokens():
+    with pytest.raises(ValueError, match="tokens must be given for warmup_by='tokens'; got None"):
+        RunPlan(100, 8, warmup=500, warmup_by="tokens")
+    with pytest.raises(TypeError, match=r"warmup must be a whole number .* got 0.05"):
+        RunPlan(100, 8, warmup=0.05, warmup_by="examples")
+    with pytest.raises(ValueError, match="warmup_by must be one of 'updates', 'examples', 'token"):
+        RunPlan(100, 8, warmup=5, warmup_by="epochs")
+
+
 BAD = [None, 0, -1, 2.0, 2.5, True, "8", float("nan"), [8]]
 
 
@@ -208,7 +292,10 @@ def test_bad_warmup_is_named(value):
         RunPlan(100, 8, warmup=value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("tokens", -1), ("tokens", 1.5), ("drop_last", 1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tokens", -1), ("tokens", 1.5), ("drop_last", 1), ("drop_last_update", None)],
+)
 def test_other_bad_arguments_are_named(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         RunPlan(100, 8, **{name: value})
@@ -470,6 +557,7 @@ def test_notes_on_a_ramp(plan, words):
         ({"ramp": batch_ramp(8, {5: 12})}, "multiples of batch_size × devices, 8.* Try 8 or 16"),
         ({"ramp": batch_ramp(16, {5: 24}), "devices": 2}, "× devices, 16"),
         ({"ramp": {5: 16}}, "ramp must be what batch_ramp returns"),
+        ({"ramp": batch_ramp(8, {5: 16}), "drop_last_update": True}, "drop_last_update must be F"),
     ],
 )
 def test_bad_ramp_is_named(how, words):
@@ -502,21 +590,60 @@ def test_accumulation_in_tokens():
 
 def test_global_batch_that_cannot_be_made_is_refused_with_what_can():
     # nanochat 532: one pass is 4 × 256 tokens, more than the 512 that are wanted
-    with pytest.raises(ValueError, match=r"= 1,024; got 512. Nearest is 1,024; .*1 or 2 would"):
+    once = r"\(accumulation 1\)"
+    words = rf"= 1,024; got 512 tokens. Nearest is 1,024 {once}; .* 1 .* or 2 {once} would"
+    with pytest.raises(ValueError, match=words):
         accumulation_for(512, batch_size=4, tokens_per_example=256)
     # 100 on 4 devices is 25 each: 8 does not divide it, and 1 and 5 do
-    with pytest.raises(ValueError, match=r"Nearest are 96 and 128; .*up to 8, 1 or 5 would"):
+    words = (
+        r"Nearest are 96 \(accumulation 3\) and 128 \(accumulation 4\); .*up to 8, "
+        rf"1 \(accumulation 25\) or 5 \(accumulation 5\) would do, and above it 25 {once}"
+    )
+    with pytest.raises(ValueError, match=words):
         accumulation_for(100, batch_size=8, devices=4)
-    with pytest.raises(ValueError, match=r"Nearest is 1,000,000,000; .*, 1 or 7 would do for 7"):
+    words = rf"Nearest is 1,000,000,000 {once}; .*, 1 .* or 7 {once} would do, and above it none"
+    with pytest.raises(ValueError, match=words):
         accumulation_for(7, batch_size=10**9)
-    with pytest.raises(ValueError, match="up to 8, none would do for 10"):
+    with pytest.raises(ValueError, match=r"got 10. .*up to 8, none would do, and above it none"):
         accumulation_for(10, batch_size=8, devices=4)
     # transformers 25956: an effective batch of 8 cannot be kept with 3
-    with pytest.raises(ValueError, match="Nearest are 6 and 9"):
+    with pytest.raises(ValueError, match=r"Nearest are 6 \(accumulation 2\) and 9 "):
         accumulation_for(8, batch_size=3)
     for bad in ({"batch_size": 0}, {"batch_size": 2, "devices": 0}, {"batch_size": 1.5}):
         with pytest.raises((ValueError, TypeError), match="must be a whole number"):
             accumulation_for(8, **bad)
+
+
+def test_splits_on_both_sides_of_a_batch_size():
+    # nanochat 605: 524,288 tokens are 1,024 sequences of 512, and 6 of them do not divide it
+    found = splits_for(524_288, batch_size=6, tokens_per_example=512)
+    assert found.exact is None
+    assert found.nearest == ((522_240, 6, 170), (525_312, 6, 171))
+    assert {(4, 256), (8, 128)} <= {split[1:] for split in found.other_sizes}
+    with pytest.raises(ValueError, match=r"522,240 \(accumulation 170\) and 525,312 \(accum"):
+        accumulation_for(524_288, batch_size=6, tokens_per_example=512)
+    assert splits_for(256, batch_size=4, devices=8).exact == (256, 4, 8)
+    prime = 10**9 + 7
+    sizes = splits_for(prime, batch_size=10**9).other_sizes
+    assert sizes == ((prime, 1, prime), (prime, prime, 1))
+
+
+@given(st.integers(1, 3000), st.integers(1, 60), st.integers(1, 4), st.integers(1, 5))
+def test_every_split_makes_what_it_says(global_batch, batch_size, devices, tokens):
+    found = splits_for(
+        global_batch, batch_size=batch_size, devices=devices, tokens_per_example=tokens
+    )
+    exact = () if found.exact is None else (found.exact,)
+    for total, size, accumulation in (*exact, *found.nearest, *found.other_sizes):
+        assert size * accumulation * devices * tokens == total
+    assert all(split.global_batch == global_batch for split in (*exact, *found.other_sizes))
+    sizes = [split.batch_size for split in found.other_sizes]
+    assert sizes == sorted(set(sizes) - {batch_size})
+    for beyond in (range(1, batch_size), range(batch_size + 1, global_batch + 1)):
+        fitting = [n for n in beyond if global_batch % (n * devices * tokens) == 0]
+        assert not fitting or set(fitting) & set(sizes)
+    below = [split.global_batch for split in found.nearest]
+    assert all(abs(total - global_batch) < batch_size * devices * tokens for total in below)
 
 
 def test_effective_batch_from_a_log():
@@ -554,6 +681,11 @@ def test_plan_on_the_command_line(capsys):
     assert (figures["total_steps"], figures["warmup_steps"]) == (20, 3)
     assert figures["epochs"] == pytest.approx(20 / 13)
     assert figures["tokens_processed"] is None
+    main(["--examples", "960", "--batch-size", "64", "--accumulation", "2", "--drop-last-update"])
+    assert re.search(r"updates in all +7\n", capsys.readouterr().out)
+    warmup = ["--warmup", "100", "--warmup-by", "examples"]
+    main(["--examples", "960", "--batch-size", "64", *warmup])
+    assert re.search(r"warmup +2 updates\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 import pytest
+import torch
 
+from helpers import settings
 from helpers.plan import RunPlan
 from helpers.schedule import batch_ramp
 from helpers.settings import TOOLS, differences, settings_for
@@ -36,9 +38,9 @@ def test_each_tool_gets_its_own_names():
 
 
 def test_a_number_of_updates_takes_the_place_of_epochs():
-    settings = settings_for("transformers", RunPlan(800, 8, max_steps=39), lr=1e-4)
-    assert settings["max_steps"] == 39
-    assert "num_train_epochs" not in settings
+    found = settings_for("transformers", RunPlan(800, 8, max_steps=39), lr=1e-4)
+    assert found["max_steps"] == 39
+    assert "num_train_epochs" not in found
     # 0.07 × 100 is 7.000000000000001 in floats, which a tool would round up to 8.
     for tool in ("transformers", "axolotl"):
         assert settings_for(tool, RunPlan(800, 8, epochs=0.07), lr=1.0)["max_steps"] == 7
@@ -73,6 +75,39 @@ def test_what_a_tool_leaves_out_is_said():
     ]
     assert differences(RunPlan(800, 8)) == {tool: [] for tool in TOOLS}
     assert "rate of zero" in differences(PLAN)["transformers"][0]
+
+
+def test_an_update_that_is_left_out_is_torchtunes_way():
+    plan = RunPlan(810, 4, accumulation=2, drop_last_update=True)
+    assert differences(plan)["torchtune"] == []
+    assert settings_for("torchtune", plan, lr=1.0)["gradient_accumulation_steps"] == 2
+    # 202 full batches make 101 full windows, so that dropping the last batch is enough
+    assert settings_for("transformers", plan, lr=1.0)["dataloader_drop_last"]
+    plan = RunPlan(960, 64, accumulation=2, drop_last_update=True)
+    note = "It makes 8 updates an epoch and not 7: it keeps the last one, which is not full."
+    assert differences(plan) == {"transformers": [note], "axolotl": [note], "torchtune": []}
+    with pytest.raises(ValueError, match="one that axolotl counts alike: It makes 8 updates"):
+        settings_for("axolotl", plan, lr=1.0)
+
+
+def test_a_plain_accelerate_loop_takes_the_unfilled_update_for_less():
+    """Gradients 1 to 5, accumulation 2, SGD, rate 1, as ``helpers.settings`` tells."""
+
+    def weights(divided_always):
+        weight = torch.zeros(1, requires_grad=True)
+        optimizer, seen = torch.optim.SGD([weight], lr=1.0), []
+        for window in ((1, 2), (3, 4), (5,)):
+            for gradient in window:
+                (gradient * weight / (2 if divided_always else len(window))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.append(weight.item())
+        return seen
+
+    for found in (weights(True), weights(False)):
+        told = [f"{number:g}".replace("-", "−") for number in found]
+        assert f"{told[0]}, {told[1]} and {told[2]}" in " ".join(settings.__doc__.split())
+    assert RunPlan(5, 1, accumulation=2).update_sizes == (2, 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--max-steps", type=int)
     parser.add_argument("--drop-last", action="store_true")
+    parser.add_argument("--drop-last-update", action="store_true")
     parser.add_argument(
         "--warmup", type=_warmup, default=0, help="updates, or a share as 0.05, 5%%"
     )
+    parser.add_argument("--warmup-by", choices=("updates", "examples", "tokens"), default="updates")
     parser.add_argument("--tokens", type=int, help="of all examples together")
     parser.add_argument("--json", action="store_true")
     given = vars(parser.parse_args(arguments))

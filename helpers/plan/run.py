@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from helpers._checks import exact, in_updates, updates_or_share, whole
+from helpers._checks import exact, in_updates, one_of, updates_or_share, whole
 from helpers.plan.course import Course, PlannedStage, ResumePoint
 from helpers.plan.sizes import UpdateSizes
 from helpers.plan.words import InWords
@@ -43,10 +43,14 @@ class RunPlan(InWords):
         Leave out the last micro-batch of an epoch where it is not full, as a ``DataLoader`` does.
         The last update of an epoch may still have fewer micro-batches than the others: it is an
         update all the same.
-    warmup
+    drop_last_update
+        Leave out the last update of an epoch where it does not hold a full effective batch, as
+        torchtune does. Not with a ramp.
+    warmup, warmup_by
         An int is a number of updates. A float from 0 to 1 is a share of the run and rounds up, in
         decimal arithmetic: 0.07 of 100 updates is 7. Transformers computes in binary floats and
-        gets 8, and takes 1.0 for one update.
+        gets 8, and takes 1.0 for one update. With ``warmup_by`` "examples" or "tokens" an int
+        counts these, over all devices, and the warmup ends with the update that reaches them.
     tokens
         Tokens in the data set, if they are to be counted.
     ramp
@@ -69,6 +73,11 @@ class RunPlan(InWords):
     (4, 4, 1)
     >>> RunPlan(100, 8, max_steps=39).epochs
     3
+    >>> RunPlan(960, 64, accumulation=2, drop_last_update=True).total_steps
+    7
+    >>> sizes = {"examples": 10**6, "batch_size": 512, "tokens": 1024 * 10**6}
+    >>> RunPlan(**sizes, warmup=375_000_000, warmup_by="tokens").warmup_steps
+    716
     """
 
     examples: int
@@ -79,7 +88,9 @@ class RunPlan(InWords):
     epochs: int | float | Fraction | None = None
     max_steps: int | None = None
     drop_last: bool = False
+    drop_last_update: bool = False
     warmup: int | float | Fraction = 0
+    warmup_by: str = "updates"
     tokens: int | None = None
     ramp: BatchRamp | None = None
 
@@ -87,17 +98,14 @@ class RunPlan(InWords):
         self._set("examples", self._examples())
         for name in ("batch_size", "accumulation", "devices"):
             self._set(name, whole(name, getattr(self, name)))
-        if not isinstance(self.drop_last, bool):
-            raise TypeError(f"drop_last must be True or False; got {self.drop_last!r}")
+        for name in ("drop_last", "drop_last_update"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False; got {getattr(self, name)!r}")
         if self.tokens is not None:
             self._set("tokens", whole("tokens", self.tokens))
-        self._set("warmup", updates_or_share("warmup", self.warmup))
+        self._set("warmup", self._warmup())
         if self.batches_per_epoch == 0:
-            raise ValueError(
-                f"no update would ever happen: {self._share} examples a device (of "
-                f"{self.examples}) do not fill one batch_size of {self.batch_size}, and drop_last "
-                f"leaves the rest out. Use drop_last=False or a batch_size of at most {self._share}"
-            )
+            raise ValueError(self._no_update())
         if self.ramp is not None:
             self._check_ramp()
         self._set("epochs", self._epochs())
@@ -112,6 +120,26 @@ class RunPlan(InWords):
                 "and no epochs: plan it as max_steps updates over the examples you will draw"
             )
         return whole("examples", self.examples)
+
+    def _warmup(self) -> int | Fraction:
+        if one_of("warmup_by", self.warmup_by, ("updates", "examples", "tokens")) == "updates":
+            return updates_or_share("warmup", self.warmup)
+        if self.warmup_by == "tokens" and self.tokens is None:
+            raise ValueError("tokens must be given for warmup_by='tokens'; got None")
+        return whole("warmup", self.warmup, at_least=0)
+
+    def _no_update(self) -> str:
+        share, needed = self._share, self.batch_size
+        what, size = "batch_size", f"one batch_size of {self.batch_size}"
+        if self.drop_last_update:
+            needed, what = needed * self.accumulation, "batch_size × accumulation"
+            size = f"one batch_size × accumulation of {needed}"
+        name = "drop_last_update" if self.drop_last_update else "drop_last"
+        return (
+            f"no update would ever happen: {share} examples a device (of {self.examples}) do not "
+            f"fill {size}, and {name} leaves the rest out. Use {name}=False or a {what} of at most "
+            f"{share}"
+        )
 
     def _epochs(self) -> int | Fraction:
         if self.max_steps is not None:
@@ -131,6 +159,10 @@ class RunPlan(InWords):
     def _check_ramp(self) -> None:
         if not isinstance(self.ramp, BatchRamp):
             raise TypeError(f"ramp must be what batch_ramp returns, or None; got {self.ramp!r}")
+        if self.drop_last_update:
+            raise ValueError(
+                "drop_last_update must be False with a ramp, whose updates have several sizes"
+            )
         first, unit = self.ramp.stages[0].batch_size, self.batch_size * self.devices
         if first != self.effective_batch_size:
             raise ValueError(
@@ -167,6 +199,8 @@ class RunPlan(InWords):
     @property
     def batches_per_epoch(self) -> int:
         """Micro-batches of one device in an epoch."""
+        if self.drop_last_update:
+            return self._share // (self.batch_size * self.accumulation) * self.accumulation
         full, rest = divmod(self._share, self.batch_size)
         return full if self.drop_last or rest == 0 else full + 1
 
@@ -190,7 +224,18 @@ class RunPlan(InWords):
     @property
     def warmup_steps(self) -> int:
         """Updates of the warmup, which may be longer than the run."""
-        return in_updates(self.warmup, self.total_steps)
+        if self.warmup_by == "updates":
+            return in_updates(self.warmup, self.total_steps)
+        each = Fraction(self.tokens, self.examples) if self.warmup_by == "tokens" else 1
+        needed = math.ceil(self.warmup / each)
+        low, high = 0, needed  # an update has an example or more
+        while low < high:
+            middle = (low + high) // 2
+            if self._examples_after(middle) < needed:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     @property
     def warmup_reach(self) -> Fraction:
@@ -202,7 +247,9 @@ class RunPlan(InWords):
     @property
     def last_batch_size(self) -> int:
         """Examples of the last micro-batch of an epoch on one device."""
-        return self.batch_size if self.drop_last else (self._share - 1) % self.batch_size + 1
+        if self.drop_last or self.drop_last_update:
+            return self.batch_size
+        return (self._share - 1) % self.batch_size + 1
 
     @property
     def update_sizes(self) -> UpdateSizes:
@@ -220,8 +267,8 @@ class RunPlan(InWords):
     @property
     def repeated_examples(self) -> int:
         """Examples that an epoch sees once more, so that every device has as many."""
-        # They sit at the very end of an epoch, so dropping the last batch drops them.
-        dropped = self.drop_last and self._share % self.batch_size > 0
+        # They sit at the very end of an epoch, so whatever is dropped drops them.
+        dropped = self.examples_seen < self._share * self.devices
         return 0 if dropped else self._share * self.devices - self.examples
 
     @property
@@ -277,7 +324,10 @@ class RunPlan(InWords):
 
         Raises ``ValueError`` or ``TypeError`` unless ``step`` is from 0 to ``total_steps``.
         """
-        epoch, used = self._course.position(self._step(step))
+        return self._examples_after(self._step(step))
+
+    def _examples_after(self, step: int) -> int:
+        epoch, used = self._course.position(step)
         return epoch * self.examples_seen + used * self.batch_size * self.devices
 
     @property

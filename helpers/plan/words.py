@@ -4,6 +4,7 @@ import html
 from collections.abc import Iterator
 from fractions import Fraction
 
+from helpers._words import percent
 from helpers.plan.course import PlannedStage
 
 
@@ -27,21 +28,35 @@ class InWords:
                 f"The last update of an epoch holds {sizes.last:,} of {nominal:,} examples."
             )
         if dropped:
-            notes.append(f"drop_last leaves out {_count(dropped, 'example')} in every epoch.")
+            name = "drop_last_update" if self.drop_last_update else "drop_last"
+            notes.append(f"{name} leaves out {_count(dropped, 'example')} in every epoch.")
         if self.repeated_examples:
             notes.append(
                 f"Every epoch repeats {_count(self.repeated_examples, 'example')}, so that each of "
                 f"{self.devices:,} devices gets {self._share:,}."
             )
-        if self.warmup_reach < 1:
-            notes.append(
-                f"The warmup of {self.warmup_steps:,} updates is longer than the run of "
-                f"{self.total_steps:,}: the learning rate reaches "
-                f"{float(self.warmup_reach):.0%} of its full value."
-            )
-        elif self.warmup_steps == 1:
-            notes.append("A warmup of one update is no ramp: the first update has the full rate.")
+        notes += self._notes_on_warmup()
         return tuple(notes)
+
+    def _notes_on_warmup(self) -> Iterator[str]:
+        warmup, total = self.warmup_steps, self.total_steps
+        if self.warmup_reach < 1:
+            yield (
+                f"The warmup of {warmup:,} updates is longer than the run of {total:,}: the "
+                f"learning rate reaches {percent(self.warmup_reach)} of its full value."
+            )
+        elif warmup == 1:
+            yield "A warmup of one update is no ramp: the first update has the full rate."
+        elif warmup == total:
+            yield (
+                f"The warmup is as long as the run of {total:,} updates: only the last one has the "
+                f"full rate."
+            )
+        elif 5 * warmup > total:
+            yield (
+                f"The warmup takes {percent(Fraction(warmup, total))} of the run: {warmup:,} of "
+                f"{total:,} updates."
+            )
 
     def _notes_on_ramp(self) -> Iterator[str]:
         if self.ramp is None:
