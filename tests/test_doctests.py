@@ -24,6 +24,10 @@ WITH_EXAMPLES = {
         "footprint.breakdown",
         "footprint.activations",
         "memory.measurement",
+        "planner.answers",
+        "planner.drawing",
+        "planner.fields",
+        "planner.tools",
     )
 }
 

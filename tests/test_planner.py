@@ -16,7 +16,7 @@ import yaml
 
 from helpers.footprint import MOMENTS, PARTS, estimate
 from helpers.oom import explain_oom
-from helpers.plan import RunPlan
+from helpers.plan import RunPlan, check_log
 from helpers.planner import EXAMPLES, GROUPS, answer, answer_json, defaults, read
 from helpers.planner.drawing import ticks
 from helpers.planner.fields import FIELDS, number, share
@@ -29,6 +29,12 @@ OOM = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of "
     "which 264.00 MiB is free. Of the allocated memory 22.10 GiB is allocated by PyTorch, and "
     "120.00 MiB is reserved by PyTorch but unallocated."
+)
+
+# As in a public report: the banner's batch contradicts its steps.
+BANNER = (
+    "Num examples = 12,734,115 | Num Epochs = 2\nBatch size per device = 16 | "
+    "Gradient Accumulation steps = 4\nTotal batch size = 64 | Total steps = 99,486"
 )
 
 
@@ -92,6 +98,12 @@ def test_all_notes_of_a_plan_are_shown():
 @pytest.mark.parametrize(
     ("texts", "name", "words"),
     [
+        ({"warmup_by": "tokens", "warmup": "9", "tokens": ""}, "tokens", "tokens must be given"),
+        (
+            {"warmup_by": "examples"},
+            "warmup",
+            "warmup must be a whole number of at least 0; got 0.05",
+        ),
         ({"examples": "0"}, "examples", "examples must be a whole number of at least 1; got 0"),
         ({"examples": ""}, "examples", "examples must be a number such as 1,000"),
         ({"batch_size": "1.5"}, "batch_size", "must be a whole number of at least 1; got 1.5"),
@@ -259,8 +271,28 @@ def test_a_tool_that_cannot_carry_out_the_plan_says_why():
 def test_an_error_that_was_pasted_is_explained():
     found = read(f"Traceback …\ntorch.OutOfMemoryError: {OOM}", {})
     assert found["title"] == f"Out of memory: {explain_oom(OOM).cause}"
-    assert found["lines"] == [explain_oom(OOM).advice]
+    assert found["lists"] == {"": [explain_oom(OOM).advice]}
     assert ["asked for", "2.00 GiB"] in found["rows"]
+
+
+def test_a_log_that_was_pasted_is_held_against_the_plan():
+    texts = {"examples": "12,734,115", "epochs": "2", "batch_size": "16"}
+    found = read(BANNER, texts)
+    log = check_log(
+        RunPlan(12_734_115, 16, accumulation=4, epochs=2, warmup=0.05, tokens=400_000), BANNER
+    )
+    assert log.effective_batch == 256
+    assert found["title"] == "A log with a contradiction"
+    assert found["lists"]["It contradicts the plan, or itself"] == list(log.contradicts)
+    assert found["rows"] == [["effective batch", "256"]]
+    fits = read("Num examples = 800 | Num Epochs = 3 | Total steps = 75", {})
+    assert fits["title"] == "A log that agrees with the plan"
+    # Where the fields make no plan, the log is held against itself alone.
+    assert read(BANNER, {"examples": "x"})["rows"] == [["effective batch", "256"]]
+
+
+def test_a_text_that_says_nothing_is_refused_in_words():
+    assert "text must hold numbers of a run" in read("hello", {})["lists"][""][0]
 
 
 def test_every_field_has_a_label_and_a_name_of_its_own():
@@ -385,13 +417,24 @@ def test_the_content_policy_is_strict_and_holds_in_the_worker(opened, book):
     assert policy.startswith("default-src 'none'; script-src 'self' 'wasm-unsafe-eval' 'sha256-")
     for word in ("'unsafe-eval'", "'unsafe-inline'", "*", "http"):
         assert word not in policy
-    (worker,) = opened().workers
-    refused = """async (address) => {
-        try { await fetch(address); return "fetched"; } catch (error) { return String(error); }
-    }"""
-    assert "Failed to fetch" in worker.evaluate(refused, "http://127.0.0.1:9/")
-    caught = "() => { try { return eval('1'); } catch (error) { return error.name; } }"
-    assert worker.evaluate(caught) == "EvalError"
+    page = opened()
+    (worker,) = page.workers
+    # Outside of what the test itself evaluates, which is let in whatever the policy says.
+    found = worker.evaluate(
+        """(address) => new Promise((resolve) => {
+            const found = [];
+            addEventListener("securitypolicyviolation", (event) => {
+                found.push(event.effectiveDirective);
+                if (found.length === 2) resolve(found);
+            });
+            setTimeout(() => {
+                try { eval("1"); found.push("eval ran"); } catch { fetch(address).catch(() => {}); }
+            });
+            setTimeout(() => resolve(found), 5000);
+        })""",
+        "http://127.0.0.1:9/",
+    )
+    assert sorted(found) == ["connect-src", "script-src"]
 
 
 @slow

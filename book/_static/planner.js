@@ -151,7 +151,10 @@ async function read() {
   const found = JSON.parse(await ask("read_json", JSON.stringify({ ...texts(), text })));
   byId("reading").replaceChildren(
     element("h3", found.title),
-    ...found.lines.map((line) => element("p", line)),
+    ...Object.entries(found.lists).flatMap(([heading, lines]) => [
+      element("h4", heading),
+      element("ul", lines.map((line) => element("li", line))),
+    ]),
     element("table", found.rows.map((one) => row(one))),
   );
 }

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from helpers._checks import positive
-from helpers.footprint import gib
-from helpers.oom import explain_oom, says_out_of_memory
 from helpers.plan import RunPlan
 from helpers.planner.drawing import rate_picture
 from helpers.planner.fields import FIELDS, values
@@ -16,7 +14,7 @@ from helpers.schedule import lr_curve, scale_lr
 
 PLAN = (
     *("examples", "batch_size", "accumulation", "devices", "epochs", "max_steps", "warmup"),
-    *("tokens", "drop_last"),
+    *("warmup_by", "tokens", "drop_last", "drop_last_update"),
 )
 MEMORY = (
     *("shape", "batch_size", "context", "precision", "optimizer", "trainable", "rank"),
@@ -31,25 +29,6 @@ def answer_json(fields: str) -> str:
     """Return ``answer`` for texts by field in a JSON object, with "width" in pixels beside them."""
     texts = json.loads(fields)
     return json.dumps(answer(texts, width=int(texts.pop("width", 640))))
-
-
-def read_json(given: str) -> str:
-    """Return what ``read`` finds in the "text" of a JSON object whose other texts are fields."""
-    texts = json.loads(given)
-    return json.dumps(read(texts.pop("text"), texts))
-
-
-def read(text: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return what an error or a log says that somebody pasted, beside the plan of the fields.
-
-    An out-of-memory error is explained, with its numbers as "rows"; anything else is taken for a
-    log and held against the plan.
-    """
-    if says_out_of_memory(text):
-        found = explain_oom(text)
-        rows = [[name, gib(size)] for name, size in found.known.items()]
-        return {"title": f"Out of memory: {found.cause}", "lines": [found.advice], "rows": rows}
-    return {"title": "A log", "lines": [], "rows": []}
 
 
 def answer(texts: Mapping[str, str], *, width: int = 640) -> dict[str, Any]:

@@ -101,8 +101,13 @@ GROUPS = {
         Field("epochs", "Epochs", "3", optional=True),
         Field("max_steps", "or updates in all", "", optional=True, hint="in place of epochs"),
         Field("warmup", "Warmup", "5%", share, hint="updates, as 15, or a share, as 5%"),
+        Field(
+            *("warmup_by", "The warmup counts", "updates", str),
+            choices=_named(("updates", "examples", "tokens")),
+        ),
         Field("tokens", "Tokens in the data set", "400,000", optional=True, hint="if you know"),
         Field("drop_last", "Leave out a last batch that is not full", "no", yes_or_no),
+        Field("drop_last_update", "Leave out a last update that is not full", "no", yes_or_no),
     ),
     "The learning rate": (
         Field("lr", "Learning rate", "2e-4"),
