@@ -3,6 +3,7 @@
 # make notebooks  run every notebook in place and store its outputs
 # make student    notebooks to hand out: without solutions, and marked for nbgrader
 # make book       the notebooks as a site, in build/book
+# make address OWNER/NAME   the repository's address, everywhere it stands
 # make evidence   every claim on other seeds, texts and processors, as tests/evidence.md (hours)
 # make bench      speed, as ratios inside one run
 # make gpu-check  what only a GPU can tell, as JSON
@@ -22,7 +23,7 @@ PYODIDE := book/node_modules/pyodide/compiled.zip
 TRAINING := $(wildcard notebooks/0[1-6]*.ipynb)
 NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 
-.PHONY: lab test notebooks evidence student book bench gpu-check lint clean install
+.PHONY: lab test notebooks evidence student book address bench gpu-check lint clean install
 .DEFAULT_GOAL := lab
 
 # A stamp for each set of packages: make installs again only when a list of dependencies changed.
@@ -71,6 +72,18 @@ $(PYODIDE): book/package-lock.json book/compile.mjs
 
 book: $(VENV)/.test $(PYODIDE)
 	$(BIN)/python -m sphinx --quiet --jobs auto --fail-on-warning --keep-going --conf-dir book . build/book
+
+# The word after the target is no target of its own.
+ifeq (address,$(firstword $(MAKECMDGOALS)))
+TO := $(word 2,$(MAKECMDGOALS))
+ifneq (,$(TO))
+.PHONY: $(TO)
+$(TO): ;
+endif
+endif
+
+address:
+	@$(PYTHON) -m book.address $(TO)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks

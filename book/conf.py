@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import zipfile
-from importlib.metadata import metadata
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -15,14 +14,14 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the helpers that lie beside this file, whatever is installed
 
+from book import address  # noqa: E402
 from helpers.planner import EXAMPLES, GROUPS  # noqa: E402
 
-REPOSITORY = metadata("batch-notebooks")["Project-URL"].removeprefix("Repository, ")
+REPOSITORY = f"https://github.com/{address.current()}"
+SITE = address.site(address.current())
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 PAGES = [*(f"notebooks/{name}" for name in NOTEBOOKS), "notebooks/glossary", "course/README"]
 PAGES += ["CONTRIBUTING", "CHANGELOG", "tests/evidence"]
-OWNER, NAME = REPOSITORY.rsplit("/", 2)[1:]
-SITE = f"https://{OWNER}.github.io/{NAME}/"
 
 # What the planner needs of Pyodide's npm package, which `make book` brings in: no packages.
 PYODIDE = ROOT / "book" / "node_modules" / "pyodide"
