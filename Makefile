@@ -67,7 +67,7 @@ student: $(VENV)/.test
 
 # The Python of the planner's page. Without npm, or a network, the site is built without it.
 $(PYODIDE): book/package-lock.json book/compile.mjs
-	npm ci --prefix book && node book/compile.mjs \
+	npm ci --prefix book && node book/compile.mjs $(dir $@)python_stdlib.zip $@ \
 	  || echo "npm did not bring in Pyodide: the site is built, and its planner says that it cannot run"
 
 book: $(VENV)/.test $(PYODIDE)

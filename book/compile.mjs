@@ -1,12 +1,13 @@
-// Compile the standard library of Pyodide once, where it lies after `npm ci`: its zip holds sources,
-// and a page that has to compile those starts in three times the time.
-import { readFileSync, writeFileSync } from "node:fs";
+// Compile the Python in a zip, as Pyodide would have to each time that the page is opened:
+// node book/compile.mjs SOURCES.zip COMPILED.zip
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { loadPyodide } from "pyodide";
 
-const folder = fileURLToPath(new URL("node_modules/pyodide/", import.meta.url));
-const python = await loadPyodide();
-python.FS.writeFile("/sources.zip", readFileSync(`${folder}python_stdlib.zip`));
+const [sources, compiled] = process.argv.slice(2);
+const library = fileURLToPath(new URL("node_modules/pyodide/compiled.zip", import.meta.url));
+const python = await loadPyodide(existsSync(library) ? { stdLibURL: library } : {});
+python.FS.writeFile("/sources.zip", readFileSync(sources));
 python.runPython(`
 import importlib.util, zipfile
 from importlib._bootstrap_external import _code_to_hash_pyc
@@ -23,4 +24,4 @@ with (
             name += "c"
         compiled.writestr(name, data)
 `);
-writeFileSync(`${folder}compiled.zip`, python.FS.readFile("/compiled.zip"));
+writeFileSync(compiled, python.FS.readFile("/compiled.zip"));

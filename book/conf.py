@@ -5,7 +5,9 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -30,7 +32,7 @@ OF_PYODIDE = {
     **{name: name for name in ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm")},
     "pyodide-lock.json": "pyodide-lock.json",
 }
-RUNS = all((PYODIDE / name).exists() for name in OF_PYODIDE)
+RUNS = shutil.which("node") and all((PYODIDE / name).exists() for name in OF_PYODIDE)
 
 # Nothing but the site's own files, and no code made from text: WebAssembly alone is let in.
 POLICY = (
@@ -102,13 +104,18 @@ def finish_planner(app: Sphinx, error: Exception | None) -> None:
     policy = POLICY.format(scripts=_hashed(scripts), styles=_hashed(styles))
     page.write_text(text.replace(POLICY, policy), "utf-8")
     static = page.parent / "_static"
-    with zipfile.ZipFile(static / "helpers.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted((ROOT / "helpers").rglob("*.py")):
-            packed.write(path, path.relative_to(ROOT))
-    if RUNS:
-        (static / "pyodide").mkdir(exist_ok=True)
-        for name, there in OF_PYODIDE.items():
-            shutil.copy(PYODIDE / name, static / "pyodide" / there)
+    if not RUNS:
+        return
+    (static / "pyodide").mkdir(exist_ok=True)
+    for name, there in OF_PYODIDE.items():
+        shutil.copy(PYODIDE / name, static / "pyodide" / there)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(folder) / "sources.zip"
+        with zipfile.ZipFile(sources, "w") as packed:
+            for path in sorted((ROOT / "helpers").rglob("*.py")):
+                packed.write(path, path.relative_to(ROOT))
+        command = ["node", ROOT / "book" / "compile.mjs", sources, static / "helpers.zip"]
+        subprocess.run(command, check=True)
 
 
 def _hashed(texts: list[str]) -> str:
