@@ -17,7 +17,7 @@ import yaml
 from helpers.footprint import MOMENTS, PARTS, estimate
 from helpers.oom import explain_oom
 from helpers.plan import RunPlan, check_log
-from helpers.planner import EXAMPLES, GROUPS, answer, answer_json, defaults, read
+from helpers.planner import EXAMPLES, GROUPS, answer, answer_json, defaults, read, read_json
 from helpers.planner.drawing import ticks
 from helpers.planner.fields import FIELDS, number, share
 from helpers.planner.fitting import METHODS, largest_batch
@@ -271,7 +271,7 @@ def test_a_tool_that_cannot_carry_out_the_plan_says_why():
 def test_an_error_that_was_pasted_is_explained():
     found = read(f"Traceback …\ntorch.OutOfMemoryError: {OOM}", {})
     assert found["title"] == f"Out of memory: {explain_oom(OOM).cause}"
-    assert found["lists"] == {"": [explain_oom(OOM).advice]}
+    assert found["lists"] == {"What to do": [explain_oom(OOM).advice]}
     assert ["asked for", "2.00 GiB"] in found["rows"]
 
 
@@ -292,7 +292,7 @@ def test_a_log_that_was_pasted_is_held_against_the_plan():
 
 
 def test_a_text_that_says_nothing_is_refused_in_words():
-    assert "text must hold numbers of a run" in read("hello", {})["lists"][""][0]
+    assert "text must hold numbers of a run" in read("hello", {})["lists"]["Why"][0]
 
 
 def test_every_field_has_a_label_and_a_name_of_its_own():
@@ -380,14 +380,14 @@ def answered(page):
     page.locator("#time[data-milliseconds]").wait_for(state="attached", timeout=120_000)
 
 
-def asked(page, texts):
+def asked(page, call, texts):
     """Return what the page's own worker answers to each of these."""
     return page.evaluate(
-        """async (texts) => {
+        """async ([call, texts]) => {
             const { ask } = await import(document.querySelector("script[type=module]").src);
-            return Promise.all(texts.map((text) => ask("answer_json", text)));
+            return Promise.all(texts.map((text) => ask(call, text)));
         }""",
-        texts,
+        [call, texts],
     )
 
 
@@ -400,13 +400,29 @@ together = pytest.mark.xdist_group("book")  # the site is built once
 def test_random_plans_are_those_of_python_to_the_letter(opened):
     chance = random.Random(0)
     texts = [json.dumps(random_texts(chance)) for _ in range(200)]
-    found = asked(opened(), texts)
+    found = asked(opened(), "answer_json", texts)
     for text, here in zip(texts, found, strict=True):
         assert json.loads(here) == json.loads(answer_json(text)), text
         assert here == answer_json(text)
     parts = [json.loads(here) for here in found]
     for name in ("plan", "rate", "memory", "settings"):
         assert sum(part[name] is not None for part in parts) > 30
+
+
+@slow
+@together
+def test_what_is_pasted_is_read_as_in_python(opened):
+    page = opened("#examples=12,734,115&epochs=2&batch_size=16")
+    texts = [json.dumps(defaults() | {"text": text}) for text in (OOM, BANNER, "hello", "{'epoch'")]
+    assert asked(page, "read_json", texts) == [read_json(text) for text in texts]
+    page.locator("#paste").fill(BANNER)
+    said = page.locator("#reading")
+    said.get_by_text("and the text says 64").first.wait_for()
+    assert "256" in said.locator("table").inner_text()
+    page.locator("#paste").fill(OOM)
+    said.get_by_role("heading", name="Out of memory").wait_for()
+    page.locator("#paste").fill("")
+    said.locator("h3").wait_for(state="detached")
 
 
 @slow

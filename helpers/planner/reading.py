@@ -26,14 +26,14 @@ def read(text: str, texts: Mapping[str, str]) -> dict[str, Any]:
         error = explain_oom(text)
         return {
             "title": f"Out of memory: {error.cause}",
-            "lists": {"": [error.advice]},
+            "lists": {"What to do": [error.advice]},
             "rows": [[name, gib(size)] for name, size in error.known.items()],
         }
     plan = _plan(texts)
     try:
         log = check_log(plan, text)
     except ValueError as error:
-        return {"title": "Nothing to read", "lists": {"": [str(error)]}, "rows": []}
+        return {"title": "Nothing to read", "lists": {"Why": [str(error)]}, "rows": []}
     lists = {
         "It contradicts the plan, or itself": log.contradicts,
         "It implies": log.implies,
