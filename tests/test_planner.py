@@ -551,6 +551,14 @@ def test_by_keyboard_alone(opened, site):
 
 @slow
 @together
+def test_a_page_opened_as_a_file_says_what_it_needs(chromium, site, book):
+    page = chromium.new_page()
+    page.goto((book / "planner.html").as_uri())
+    assert "needs a page from a server" in page.locator("#verdict").inner_text()
+
+
+@slow
+@together
 def test_how_long_it_takes(opened):
     """Printed and not judged: a time belongs to the machine and to what else it does."""
     page = opened()

@@ -168,6 +168,7 @@ addEventListener("hashchange", () => { fill(); refresh(); });
 addEventListener("resize", refresh);
 
 fill();
+byId("verdict").textContent = "Starting Python …";
 ready.then(
   () => { document.querySelector(".answers").hidden = false; refresh(); },
   (error) => { byId("verdict").textContent = error.message; },

@@ -148,7 +148,7 @@ GROUPS = {
             },
         ),
         Field("checkpointing", "Checkpoint activations", "yes", yes_or_no),
-        Field("card", "Memory of a card, GB", "24"),
+        Field("card", "Memory of a card", "24", hint="GB, as in its name: 10⁹ bytes"),
         Field("spare", "Part kept free", "10%", share, hint="for what no estimate sees"),
     ),
 }
