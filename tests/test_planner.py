@@ -551,7 +551,8 @@ def test_by_keyboard_alone(opened, site):
 
 @slow
 @together
-def test_a_page_opened_as_a_file_says_what_it_needs(chromium, site, book):
+@pytest.mark.usefixtures("site")
+def test_a_page_opened_as_a_file_says_what_it_needs(chromium, book):
     page = chromium.new_page()
     page.goto((book / "planner.html").as_uri())
     assert "needs a page from a server" in page.locator("#verdict").inner_text()
