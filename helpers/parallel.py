@@ -44,6 +44,7 @@ from helpers.train import train
 LAST_LINES = 8
 PATIENCE = 1.0  # seconds
 CLOSE_ENOUGH = 1e-12
+UNGUARDED = 74  # what a process leaves with that would launch others while it starts
 BACKENDS = ("gloo", "nccl")
 
 
@@ -67,12 +68,21 @@ def launch(
     if there are GPUs enough. What the first process prints is shown here as it comes. If one
     fails, or not all have finished after ``timeout`` seconds, the others are ended.
 
+    A new process reads the script that launches it from the top. So guard the call there, or each
+    process would launch others (in a notebook this is not needed)::
+
+        if __name__ == "__main__":
+            launch(function)
+
     ``function`` must be one that a new process can import: not a lambda, nor defined in a notebook.
     What it returns must be made of tensors, numbers, strings, lists and dicts.
 
     Raises ``ValueError`` or ``TypeError`` for arguments that cannot be meant, before anything
-    starts, and ``LaunchError`` with the last lines of the process that failed.
+    starts, and ``LaunchError`` with the last lines of the process that failed, or one line if the
+    launch is not guarded.
     """
+    if getattr(mp.current_process(), "_inheriting", False):  # it reads the script that launched it
+        os._exit(UNGUARDED)
     _refuse_what_cannot_be_imported(function)
     whole("processes", processes)
     positive("timeout", timeout)
@@ -135,6 +145,11 @@ def _wait(processes: list[mp.Process], folder: Path, timeout: float) -> None:
         shown = len(printed)
         if all(code == 0 for code in codes):
             return
+        if UNGUARDED in codes:
+            raise LaunchError(
+                'guard the launch in your script with if __name__ == "__main__": each new process '
+                "reads the script from the top, and would launch others"
+            )
         if any(codes):
             time.sleep(PATIENCE)  # those that waited for the failed one fail too
             rank, reason = _first_cause(processes, folder)

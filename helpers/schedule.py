@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from helpers._checks import in_updates, one_of, positive, updates_or_share, whole
+from helpers._words import percent
 
 RULES = {"linear": 1.0, "sqrt": 0.5}
 DECAYS = ("constant", "linear", "cosine", "trapezoid")
@@ -32,13 +33,62 @@ def scale_lr(lr: float, *, from_batch: int, to_batch: int, rule: str = "linear")
     return positive("lr", lr) * ratio ** RULES[one_of("rule", rule, RULES)]
 
 
+class Factors(tuple[float, ...]):
+    """The factor on the learning rate for each update of a run, as a tuple."""
+
+    __slots__ = ()
+
+    def at(self, step: int) -> float:
+        """Return the factor of the update that follows ``step`` others.
+
+        Past the end of the run it is the last one. As the function of torch's ``LambdaLR`` it
+        serves however long the training goes on.
+
+        >>> lr_factors(4, decay="linear").at(9)
+        0.25
+        """
+        return self[min(whole("step", step, at_least=0), len(self) - 1)]
+
+
+class Jump(NamedTuple):
+    """What a run's next factor would have been, and what it is under another schedule."""
+
+    step: int
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        words = f"After {self.step:,} updates the rate is at {percent(self.before)} of the full one"
+        if self.before == self.after:
+            return f"{words}, as before."
+        times = f": {self.after / self.before:.3g} times" if self.before else ""
+        return f"{words}, and goes on at {percent(self.after)}{times}."
+
+
+def jump(before: Sequence[float], after: Sequence[float], step: int) -> Jump:
+    """Return how the rate jumps where a run goes on after ``step`` updates with other factors.
+
+    As when a run is made longer, and its decay with it. Past the end of either the last factor
+    counts. Look at it before the run: a warmup is there for jumps like these.
+
+    Raises ``ValueError`` or ``TypeError`` for no factors, or a step that is no whole number.
+
+    >>> print(jump(lr_factors(500, decay="linear"), lr_factors(1000, decay="linear"), 400))
+    After 400 updates the rate is at 20% of the full one, and goes on at 60%: 3 times.
+    """
+    for name, factors in (("before", before), ("after", after)):
+        if not len(factors):
+            raise ValueError(f"{name} must hold a factor for each update; got none")
+    return Jump(whole("step", step, at_least=0), Factors(before).at(step), Factors(after).at(step))
+
+
 def lr_factors(
     total_steps: int,
     warmup_steps: int = 0,
     decay: str = "constant",
     *,
     decay_steps: int | float | Fraction | None = None,
-) -> tuple[float, ...]:
+) -> Factors:
     """Return the factor on the learning rate for each update of a run.
 
     Update k of a warmup of w gets k / w, so that no update is made at a rate of zero. After it the
@@ -66,7 +116,7 @@ def lr_factors(
     """
     total = whole("total_steps", total_steps)
     factor, _ = _factor(total, warmup_steps, decay, decay_steps)
-    return tuple(factor(update) for update in range(1, total + 1))
+    return Factors(factor(update) for update in range(1, total + 1))
 
 
 def lr_curve(

@@ -23,7 +23,7 @@ WITH_EXAMPLES = {
         "shapes",
         "footprint.breakdown",
         "footprint.activations",
-        "memory.measurement",
+        "footprint.line",
         "planner.answers",
         "planner.drawing",
         "planner.fields",

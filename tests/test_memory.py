@@ -289,6 +289,25 @@ def test_a_line_through_measurements_finds_what_is_fixed():
     assert fixed + 33 * slope == pytest.approx(one_more, rel=0.01)
 
 
+def test_a_line_leads_to_a_batch():
+    line = fixed_and_slope([1, 2, 4], [130, 160, 220])
+    assert [line.largest_on(card) for card in (130, 159, 160, 400)] == [1, 1, 2, 10]
+    with pytest.raises(ValueError, match=r"card must hold one example; that needs 130 B, .* 129 B"):
+        line.largest_on(129)
+    for bad in (0, -1, "24 GB", math.nan, True):
+        with pytest.raises((ValueError, TypeError), match="card must be"):
+            line.largest_on(bad)
+
+
+def test_the_batch_of_a_line_is_what_the_search_finds():
+    limit = 1_000_000
+    sizes = [16, 32]
+    # A trial holds the tokens besides, eight bytes each, and 32 an example.
+    peaks = [peak_of_training(size).later.peak + size * 8 * 32 for size in sizes]
+    found = largest_batch(training_trial, limit=limit, report=quiet)
+    assert abs(fixed_and_slope(sizes, peaks).largest_on(limit) - found) <= 1
+
+
 @pytest.mark.parametrize(
     ("sizes", "peaks", "words"),
     [
@@ -360,6 +379,47 @@ def training_trial(batch_size, *, updates=True, length=32):
 
 def peak_of_training(batch_size):
     return measure(training_step(Decoder(ONE), batch_size, foreach=True), device="cpu")
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3, 512, 700, 1000, 1001, 4096])
+def test_no_batch_above_the_bound_is_tried(at_most):
+    tried = []
+
+    def trial(batch_size):
+        tried.append(batch_size)
+        if batch_size > 1000:
+            refuse()
+
+    assert largest_batch(trial, at_most=at_most, report=quiet) == min(at_most, 1000)
+    assert max(tried) <= at_most
+    assert len(tried) == len(set(tried))
+
+
+def test_memory_need_not_run_out_where_a_bound_is_given():
+    assert largest_batch(quiet, at_most=12, report=quiet) == 12
+    with pytest.raises(ValueError, match="at_most must be a whole number of at least 1; got 0"):
+        largest_batch(quiet, at_most=0)
+    with pytest.raises(ValueError, match="trial must fit with one example"):
+        largest_batch(refuse, at_most=12, report=quiet)
+
+
+def test_the_report_says_which_length_was_tried():
+    told = []
+    largest_batch(training_trial, limit=1_000_000, at_most=2, report=told.append)
+    assert [line.split(", ")[1] for line in told] == ["with 32 tokens an example"] * 2
+    told.clear()
+
+    def mixed(batch_size):
+        training_trial(batch_size, length=8)
+        training_trial(batch_size, length=24)
+        if batch_size > 1:
+            refuse()
+
+    largest_batch(mixed, at_most=2, report=told.append)
+    assert told == [
+        "batch size 1 fits, with 24 tokens an example",
+        "batch size 2 runs out of memory, with 24 tokens an example",
+    ]
 
 
 def test_a_limit_on_the_cpu_finds_what_measuring_confirms():

@@ -125,6 +125,42 @@ def test_no_process_outlives_its_parent():
     assert not is_running(child)
 
 
+SCRIPT = """
+from helpers.parallel import launch
+from tests.parallel_workers import add_ranks
+{guard}launch(add_ranks, 10, backend="gloo")
+"""
+
+
+@pytest.mark.parametrize("guard", ["", 'if __name__ == "__main__":\n    '])
+def test_a_script_without_a_guard_gets_one_clear_line(tmp_path, guard):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(guard=guard))
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True,
+    )  # fmt: skip
+    script.unlink()
+    if guard:
+        assert (done.returncode, done.stdout) == (0, "process 0 has 21\n")
+        return
+    *_, last = done.stderr.strip().splitlines()
+    assert last.startswith(
+        "helpers.parallel.LaunchError: guard the launch in your script with if _"
+    )
+    assert done.stderr.count("Traceback") == 1
+    assert "bootstrapping" not in done.stderr
+
+
+def test_the_guard_is_shown_where_launching_is():
+    root = Path(__file__).parent.parent
+    guard = 'if __name__ == "__main__":'
+    notebook = (root / "notebooks/08_data_parallel.ipynb").read_text("utf-8").replace("\\", "")
+    for text in ((root / "README.md").read_text("utf-8"), notebook, launch.__doc__):
+        assert guard in text
+
+
 def is_running(pid):
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return state.stdout.strip()[:1] not in ("", "Z")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.schedule import DECAYS, BatchRamp, batch_ramp, lr_curve, lr_factors, scale_lr
+from helpers.schedule import DECAYS, BatchRamp, batch_ramp, jump, lr_curve, lr_factors, scale_lr
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,42 @@ def test_warmup_and_cosine_agree_with_two_schedulers_of_torch_in_a_row():
 def test_trapezoid_that_falls_at_once_is_the_straight_line():
     assert lr_factors(20, 4, "trapezoid", decay_steps=16) == lr_factors(20, 4, "linear")
     assert lr_factors(20, 4, "trapezoid", decay_steps=0) == lr_factors(20, 4)
+
+
+@pytest.mark.parametrize("decay", ["constant", "linear", "cosine"])
+def test_past_the_end_is_the_end_value(decay):
+    factors = lr_factors(20, 4, decay)
+    assert [factors.at(step) for step in range(20)] == list(factors)
+    assert {factors.at(step) for step in (19, 20, 21, 10**9)} == {factors[-1]}
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factors.at)
+    for _ in range(30):  # with __getitem__ the 20th step is an IndexError
+        optimizer.step()
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == factors[-1]
+    for bad in (-1, 2.5, True, None):
+        with pytest.raises((ValueError, TypeError), match="step must be a whole number"):
+            factors.at(bad)
+
+
+def test_factors_are_a_tuple():
+    assert lr_factors(2) == (1.0, 1.0)
+    assert isinstance(lr_factors(2), tuple)
+    assert repr(lr_factors(2)) == "(1.0, 1.0)"
+
+
+def test_the_jump_of_a_run_that_was_made_longer():
+    before, after = lr_factors(500, decay="linear"), lr_factors(1000, decay="linear")
+    found = jump(before, after, 400)
+    assert found == pytest.approx((400, 0.2, 0.6))
+    assert "at 20% of the full one, and goes on at 60%: 3 times" in str(found)
+    # at the end of the shorter one: its last factor is 1 of 500
+    assert jump(before, after, 500)[1:] == pytest.approx((1 / 500, 1 / 2))
+    assert jump(before, after, 2000)[1:] == (before[-1], after[-1])
+    assert str(jump([1.0], [1.0, 1.0], 1)).endswith("at 100% of the full one, as before.")
+    assert str(jump([0.0], [0.5], 1)).endswith("at 0% of the full one, and goes on at 50%.")
+    with pytest.raises(ValueError, match="after must hold a factor for each update; got none"):
+        jump(before, [], 400)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from helpers.footprint.activations import activations_by_kind
 from helpers.footprint.breakdown import COLOURS, MOMENTS, PARTS, Breakdown, gib
 from helpers.footprint.estimation import estimate
+from helpers.footprint.line import Line, fixed_and_slope
 from helpers.footprint.setting import OPTIMIZERS, PRECISIONS, Setting, check
 
 __all__ = [
@@ -12,9 +13,11 @@ __all__ = [
     "PARTS",
     "PRECISIONS",
     "Breakdown",
+    "Line",
     "Setting",
     "activations_by_kind",
     "check",
     "estimate",
+    "fixed_and_slope",
     "gib",
 ]

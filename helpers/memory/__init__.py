@@ -4,8 +4,8 @@
 torch (``helpers.footprint``, ``helpers.oom``), and both are here as well.
 """
 
-from helpers.footprint import Breakdown, estimate
-from helpers.memory.measurement import Measurement, fixed_and_slope, measure
+from helpers.footprint import Breakdown, Line, estimate, fixed_and_slope
+from helpers.memory.measurement import Measurement, measure
 from helpers.memory.saved import peak_of_saved_tensors
 from helpers.memory.search import largest_batch
 from helpers.memory.simulation import simulate
@@ -13,6 +13,7 @@ from helpers.oom import OutOfMemory, explain_oom
 
 __all__ = [
     "Breakdown",
+    "Line",
     "Measurement",
     "OutOfMemory",
     "estimate",

@@ -1,10 +1,9 @@
-"""Steps of training that really run: the peak of each, by part, and the line through peaks."""
+"""Steps of training that really run: the peak of each, by part."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from statistics import linear_regression
 
 import torch
 
@@ -102,38 +101,3 @@ def _history(path: str | PathLike[str] | None) -> Iterator[None]:
         torch.cuda.memory._dump_snapshot(str(path))
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-
-
-def fixed_and_slope(batch_sizes: Sequence[int], peaks: Sequence[float]) -> tuple[float, float]:
-    """Fit peak = fixed + slope × batch size; return both, in bytes and bytes an example.
-
-    Least squares. Give peaks of later steps, all at the same moment: below some batch size the
-    update is the fullest, and the batch does not matter there.
-
-    Raises ``ValueError`` for fewer than two different sizes, for peaks that do not rise or leave
-    nothing fixed, and for peaks of which one lies more than 5 % from the line.
-
-    >>> fixed_and_slope([1, 2], [130, 160])
-    (100.0, 30.0)
-    """
-    sizes = [whole("batch_sizes", size) for size in batch_sizes]
-    if len(set(sizes)) < 2:
-        raise ValueError(f"batch_sizes must hold two different sizes or more; got {sizes}")
-    if len(peaks) != len(sizes):
-        raise ValueError(
-            f"peaks must hold one number for each of the {len(sizes)} batch sizes; got {len(peaks)}"
-        )
-    slope, fixed = linear_regression(sizes, peaks)
-    if slope <= 0:
-        raise ValueError(f"peaks must rise with the batch size; got {list(peaks)}")
-    if fixed <= 0:
-        raise ValueError(
-            f"peaks must leave something fixed; got {fixed:,.0f} bytes at batch size 0"
-        )
-    for size, peak in zip(sizes, peaks):
-        if abs(fixed + slope * size - peak) > 0.05 * peak:
-            raise ValueError(
-                f"peaks must lie on one line, within 5 %; that of batch size {size:,} is "
-                f"{peak:,.0f} where the line has {fixed + slope * size:,.0f}"
-            )
-    return fixed, slope

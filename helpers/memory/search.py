@@ -1,10 +1,12 @@
 """The largest batch that fits, by trying until memory runs out."""
 
 import gc
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from helpers._checks import whole
 from helpers.footprint import gib
@@ -18,12 +20,14 @@ def largest_batch(
     trial: Callable[[int], None],
     *,
     limit: int | None = None,
+    at_most: int | None = None,
     report: Callable[[str], object] = print,
 ) -> int:
     """Return the largest batch size that ``trial`` gets through without running out of memory.
 
     The size doubles until memory runs out, then the gap is halved: at most 2·log₂(answer) + 2
-    trials, each of which is reported.
+    trials, each of which is reported, with the length of its longest example as an embedding saw
+    it: where training meets a longer one, the answer does not hold.
 
     ``trial(batch_size)`` should build what it needs and make two whole updates or more, as the
     optimizer's states come with the first; on the longest examples, as those come some day. It
@@ -34,18 +38,23 @@ def largest_batch(
 
     ``limit`` is in bytes and counts the tensors that the trial makes or trains, on any device, so
     that the search works without a GPU. Without it a CPU may swap, or kill the process, long before
-    its allocator says no. Leave a margin below the answer: other examples, and fragments.
+    its allocator says no. ``at_most`` is in examples: no larger batch is tried. Leave a margin
+    below the answer: other examples, and fragments.
 
-    Raises ``ValueError`` if not even one example fits, if memory never runs out, or if the trial
-    keeps the error to itself; ``TypeError`` if it returns something.
+    Raises ``ValueError`` if not even one example fits, if memory never runs out and no ``at_most``
+    is given, or if the trial keeps the error to itself; ``TypeError`` if it returns something.
     """
     if not callable(trial):
         raise TypeError(f"trial must be a function of a batch size; got {trial!r}")
     if limit is not None:
         whole("limit", limit)
+    if at_most is not None:
+        whole("at_most", at_most)
     fits, too_large = 0, 1
     while _fits(trial, too_large, limit, report):
-        fits, too_large = too_large, 2 * too_large
+        if too_large == at_most:
+            return at_most
+        fits, too_large = too_large, min(2 * too_large, at_most or 2 * too_large)
         if too_large > MOST_EXAMPLES:
             raise ValueError(
                 f"trial must run out of memory at some size; it went through {fits:,} examples. "
@@ -67,21 +76,42 @@ def _fits(
     report: Callable[[str], object],
 ) -> bool:
     """Try one size and let go of all that it made."""
-    needed, refusal = _try(trial, batch_size, limit)
+    with _lengths() as lengths:
+        needed, refusal = _try(trial, batch_size, limit)
     # Here, after the handler: while it runs, the error holds the tensors of the failed trial.
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     name = f"batch size {batch_size:,}"
     if refusal is None:
-        report(f"{name} fits" + (f" in {gib(needed)}" if needed else ""))
+        report(f"{name} fits" + (f" in {gib(needed)}" if needed else "") + _longest(lengths))
         return True
-    report(f"{name} runs out of memory")
+    report(f"{name} runs out of memory{_longest(lengths)}")
     if batch_size == 1:
         least = f"at least {gib(needed)}" if needed else "more than there is"
         bound = "" if limit is None else f", and the limit is {gib(limit)}"
         raise ValueError(f"trial must fit with one example; that needed {least}{bound}. {refusal}")
     return False
+
+
+@contextmanager
+def _lengths() -> Iterator[set[int]]:
+    """Collect the lengths of the examples that go through an embedding."""
+    lengths: set[int] = set()
+
+    def note(module: nn.Module, given: tuple) -> None:
+        if isinstance(module, nn.Embedding) and given and given[0].dim():
+            lengths.add(given[0].shape[-1])
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield lengths
+    finally:
+        handle.remove()
+
+
+def _longest(lengths: set[int]) -> str:
+    return f", with {max(lengths):,} tokens an example" if lengths else ""
 
 
 def _try(
