@@ -140,10 +140,59 @@ def test_an_error_in_one_part_leaves_the_others():
 
 
 def test_a_field_that_makes_no_difference_says_so_and_cannot_be_wrong():
-    assert answer({})["unused"] == ["decay_steps", "rule"]
+    assert answer({})["unused"] == ["decay_steps", "rule", "global_by"]
     full = answer({"trainable": "full", "rank": "x", "decay_steps": "x"})
-    assert (full["unused"], full["errors"]) == (["rank", "base_bits", "decay_steps", "rule"], {})
-    assert answer({"decay": "trapezoid", "from_batch": "8"})["unused"] == []
+    assert (full["unused"], full["errors"]) == (
+        ["rank", "base_bits", "decay_steps", "rule", "global_by"],
+        {},
+    )
+    assert answer({"decay": "trapezoid", "from_batch": "8", "global_batch": "9"})["unused"] == []
+
+
+# Public reports, with their right values.
+@pytest.mark.parametrize(
+    ("texts", "updates", "warmup"),
+    [
+        ({"examples": "960", "batch_size": "64", "accumulation": "2"}, 8, 0),
+        (
+            {"examples": "960", "batch_size": "64", "accumulation": "2", "drop_last_update": "yes"},
+            7,
+            0,
+        ),
+        ({"examples": "5,498", "batch_size": "28", "drop_last_update": "yes"}, 196, 0),
+        ({"examples": "5,498", "batch_size": "28"}, 197, 0),
+        (
+            {
+                **{"examples": "1M", "batch_size": "512", "tokens": "1,024M", "epochs": "1"},
+                **{"warmup": "375M", "warmup_by": "tokens"},
+            },
+            *(1954, 716),
+        ),
+    ],
+)
+def test_counts_of_public_reports(texts, updates, warmup):
+    start = {"accumulation": "1", "epochs": "1", "warmup": "0", "tokens": ""}
+    figures = answer(start | texts)["plan"]["figures"]
+    assert (figures["total_steps"], figures["warmup_steps"]) == (updates, warmup)
+
+
+def test_notes_keep_the_digits_that_matter():
+    short = answer({"epochs": "", "max_steps": "10", "warmup": "2,000"})["plan"]["notes"]
+    assert any("0.5%" in note for note in short)
+    near = answer({"epochs": "", "max_steps": "1,995", "warmup": "2,000"})["plan"]["notes"]
+    assert any("99.75%" in note for note in near)
+
+
+def test_a_batch_in_tokens_is_split_on_both_sides():
+    texts = {"global_batch": "524,288", "global_by": "tokens", "context": "512", "batch_size": "6"}
+    head, *rows = answer(texts)["splits"]
+    assert head == ["batch on a device", "accumulation", "tokens"]
+    assert ["6", "170", "522,240"] in rows
+    assert ["6", "171", "525,312"] in rows
+    assert ["4", "256", "524,288"] in rows
+    assert ["8", "128", "524,288"] in rows
+    assert answer({})["splits"] is None
+    assert answer({"global_batch": "32"})["splits"][-1][:2] == ["32", "1"]
 
 
 def test_a_rate_made_for_another_batch_is_scaled():
@@ -315,6 +364,7 @@ def random_texts(chance):
         "devices": str(chance.choice([1, 1, 2, 3, 8, 64])),
         "warmup": chance.choice(["0", "1", "3%", "7%", "0.1", str(chance.randint(0, 2000))]),
         "tokens": chance.choice(["", f"{chance.randint(1, 10**9):,}"]),
+        "global_batch": chance.choice(["", "524,288", str(chance.randint(1, 4096))]),
         "lr": chance.choice(["2e-4", "0.001", "3.3e-05", f"{chance.random():.6g}"]),
         "decay_steps": chance.choice(["20%", "0.35", "10"]),
         "from_batch": chance.choice(["", "", str(chance.randint(1, 512))]),
@@ -405,7 +455,7 @@ def test_random_plans_are_those_of_python_to_the_letter(opened):
         assert json.loads(here) == json.loads(answer_json(text)), text
         assert here == answer_json(text)
     parts = [json.loads(here) for here in found]
-    for name in ("plan", "rate", "memory", "settings"):
+    for name in ("plan", "splits", "rate", "memory", "settings"):
         assert sum(part[name] is not None for part in parts) > 30
 
 

@@ -71,7 +71,7 @@ function row([first, ...rest], head) {
 const fillTable = (id, rows, head) =>
   byId(id).replaceChildren(...(head ? [row(head, true)] : []), ...rows.map((one) => row(one)));
 
-const SECTIONS = ["plan", "rate", "memory", "settings"];
+const SECTIONS = ["plan", "splits", "rate", "memory", "settings"];
 
 function show(answer) {
   for (const control of controls) {
@@ -84,6 +84,7 @@ function show(answer) {
   byId("verdict").textContent = answer.verdict;
   byId("notes").replaceChildren(...(answer.plan?.notes ?? []).map((note) => element("li", note)));
   fillTable("plan", answer.plan?.rows ?? []);
+  fillTable("splits", answer.splits?.slice(1) ?? [], answer.splits?.[0]);
   byId("rate").innerHTML = answer.rate?.picture ?? "";
   byId("rate-words").textContent = answer.rate?.words ?? "";
   byId("memory-verdict").textContent = answer.memory?.verdict ?? "";

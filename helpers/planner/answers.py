@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from helpers._checks import positive
-from helpers.plan import RunPlan
+from helpers.plan import RunPlan, splits_for
 from helpers.planner.drawing import rate_picture
 from helpers.planner.fields import FIELDS, values
 from helpers.planner.fitting import fit
@@ -16,13 +16,18 @@ PLAN = (
     *("examples", "batch_size", "accumulation", "devices", "epochs", "max_steps", "warmup"),
     *("warmup_by", "tokens", "drop_last", "drop_last_update"),
 )
+SPLIT = ("global_batch", "global_by", "batch_size", "devices", "context")
 MEMORY = (
     *("shape", "batch_size", "context", "precision", "optimizer", "trainable", "rank"),
     *("base_bits", "checkpointing", "attention", "devices", "shard", "card", "spare"),
     "accumulation",
 )
 # Messages that do not begin with the name of a field.
-BESIDE = {"no update would": "batch_size", "give epochs or": "max_steps", "to_batch": "batch_size"}
+BESIDE = {
+    "no update would": "batch_size",
+    "give epochs or": "max_steps",
+    "tokens_per_example": "context",
+}
 
 
 def answer_json(fields: str) -> str:
@@ -35,8 +40,8 @@ def answer(texts: Mapping[str, str], *, width: int = 640) -> dict[str, Any]:
     """Return all that the planner shows for the texts of its fields.
 
     A field that is not given has its default. "errors" has a message for each field that cannot
-    be meant, and "unused" the fields that make no difference. "plan", "rate", "memory" and
-    "settings" are None where an error leaves nothing to say. Pictures are SVG, ``width`` pixels
+    be meant, and "unused" the fields that make no difference. "plan", "splits", "rate", "memory"
+    and "settings" are None where an error leaves nothing to say. Pictures are SVG, ``width`` pixels
     wide.
 
     >>> answer({"examples": "810", "epochs": "1"})["plan"]["figures"]["total_steps"]
@@ -60,6 +65,7 @@ def answer(texts: Mapping[str, str], *, width: int = 640) -> dict[str, Any]:
     rate = tried(_rate, ("lr", "from_batch", "rule"), plan)
     shown = {
         "plan": None if plan is None else _in_figures(plan),
+        "splits": tried(_splits, SPLIT),
         "rate": tried(_curve, ("decay", "decay_steps"), plan, rate, width),
         "memory": tried(fit, MEMORY, width),
         "settings": tried(lambda of, *more: for_each_tool(*more, **of), ("decay",), plan, rate),
@@ -76,6 +82,8 @@ def _unused(value: Mapping[str, Any]) -> list[str]:
         unused.append("decay_steps")
     if value.get("from_batch", "") is None:
         unused.append("rule")
+    if value.get("global_batch", "") is None:
+        unused.append("global_by")
     return unused
 
 
@@ -106,6 +114,22 @@ def _verdict(
 
 def _in_figures(plan: RunPlan) -> dict[str, Any]:
     return {"figures": plan.as_dict(), "rows": plan.rows(), "notes": list(plan.notes)}
+
+
+def _splits(of: Mapping[str, Any]) -> list[list[str]] | None:
+    """Return the ways to make a batch, and those that come near: the first row is their head."""
+    if of["global_batch"] is None:
+        return None
+    tokens = of["context"] if of["global_by"] == "tokens" else None
+    found = splits_for(
+        of["global_batch"],
+        batch_size=of["batch_size"],
+        devices=of["devices"],
+        tokens_per_example=tokens,
+    )
+    ways = sorted({*found.nearest, *found.other_sizes}, key=lambda way: (way[1], way[0]))
+    head = ["batch on a device", "accumulation", of["global_by"]]
+    return [head, *([f"{way[1]:,}", f"{way[2]:,}", f"{way[0]:,}"] for way in ways)]
 
 
 def _rate(of: Mapping[str, Any], plan: RunPlan) -> float:

@@ -106,6 +106,11 @@ GROUPS = {
             choices=_named(("updates", "examples", "tokens")),
         ),
         Field("tokens", "Tokens in the data set", "400,000", optional=True, hint="if you know"),
+        Field("global_batch", "Batch to be made", "", optional=True, hint="to see how it can be"),
+        Field(
+            *("global_by", "That batch counts", "examples", str),
+            choices=_named(("examples", "tokens")),
+        ),
         Field("drop_last", "Leave out a last batch that is not full", "no", yes_or_no),
         Field("drop_last_update", "Leave out a last update that is not full", "no", yes_or_no),
     ),
