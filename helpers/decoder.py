@@ -1,5 +1,7 @@
 """The language model of any shape, to be weighed rather than trained."""
 
+from collections.abc import Collection
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,10 +34,10 @@ class Attention(nn.Module):
         super().__init__()
         self.shape, self.kind = shape, kind
         width, bias = shape.width, shape.family == "gpt2"
-        self.widths = (width, shape.kv_width, shape.kv_width)
+        self.widths = (shape.query_width, shape.kv_width, shape.kv_width)
         joined = (sum(self.widths),) if bias else self.widths
         self.query_key_value = nn.ModuleList(nn.Linear(width, size, bias=bias) for size in joined)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.out = nn.Linear(shape.query_width, width, bias=bias)
 
     def forward(self, x: Tensor, *angles: Tensor) -> Tensor:  # noqa: D102
         query, key, value = self._heads(x)
@@ -46,8 +48,7 @@ class Attention(nn.Module):
     def _heads(self, x: Tensor) -> list[Tensor]:
         made = [linear(x) for linear in self.query_key_value]
         parts = made[0].split(self.widths, -1) if len(made) == 1 else made
-        size = self.shape.width // self.shape.heads
-        return [part.unflatten(-1, (-1, size)).transpose(1, 2) for part in parts]
+        return [part.unflatten(-1, (-1, self.shape.head_size)).transpose(1, 2) for part in parts]
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         groups = self.shape.heads // self.shape.kv_heads
@@ -110,14 +111,21 @@ class Decoder(nn.Module):
     ``forward`` takes token ids and targets of shape (batch, length), int64, and returns the mean
     loss, with the logits in float32 for it, as Transformers does. ``checkpointing`` keeps only the
     input of each block and computes the rest once more (Chen et al. 2016, arXiv 1604.06174).
+    ``loss_chunk`` has the logits of so many tokens at a time, and computes them once more.
     """
 
     def __init__(
-        self, shape: Shape, *, attention: str = "fused", checkpointing: bool = False
+        self,
+        shape: Shape,
+        *,
+        attention: str = "fused",
+        checkpointing: bool = False,
+        loss_chunk: int | None = None,
     ) -> None:
         super().__init__()
         one_of("attention", attention, ATTENTION)
-        self.checkpointing, self.head_size = checkpointing, shape.width // shape.heads
+        self.loss_chunk = loss_chunk
+        self.checkpointing, self.head_size = checkpointing, shape.head_size
         self.tokens = nn.Embedding(shape.vocab_size, shape.width)
         learned = shape.family == "gpt2"
         self.positions = nn.Embedding(shape.context, shape.width) if learned else None
@@ -142,8 +150,15 @@ class Decoder(nn.Module):
                 x = checkpoint(block, x, *angles, use_reentrant=False)
             else:
                 x = block(x, *angles)
-        logits = self.out(self.norm(x)).float()
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        x, targets = self.norm(x).flatten(0, 1), targets.flatten()
+        if self.loss_chunk is None:
+            return self._sum_of_losses(x, targets) / len(targets)
+        pieces = zip(x.split(self.loss_chunk), targets.split(self.loss_chunk))
+        losses = [checkpoint(self._sum_of_losses, *piece, use_reentrant=False) for piece in pieces]
+        return sum(losses) / len(targets)
+
+    def _sum_of_losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.out(x).float(), targets, reduction="sum")
 
 
 class Adapted(nn.Module):
@@ -159,15 +174,24 @@ class Adapted(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
-def adapt(model: Decoder, rank: int) -> None:
-    """Freeze a model and put an adapter on every linear layer of its blocks.
+_NAMES = {"query_key_value.0": "q", "query_key_value.1": "k", "query_key_value.2": "v"}
 
-    On all of them, as Dettmers et al. 2023 (arXiv 2305.14314) find is needed to match full
-    training.
+
+def adapt(model: Decoder, rank: int, matrices: Collection[str] | None = None) -> None:
+    """Freeze a model and put an adapter on linear layers of its blocks, by ``Shape.matrix_names``.
+
+    Without names on all of them, as Dettmers et al. 2023 (arXiv 2305.14314) find is needed to match
+    full training.
     """
     model.requires_grad_(False)
-    parents = [part for part in model.blocks.modules() if not isinstance(part, Adapted)]
-    for parent in parents:
-        for name, part in list(parent.named_children()):
-            if isinstance(part, nn.Linear):
-                setattr(parent, name, Adapted(part, rank))
+    for block in model.blocks:
+        for part in (block.attention, block.feed):
+            for path, linear in list(part.named_modules()):
+                if not isinstance(linear, nn.Linear):
+                    continue
+                parent, _, child = path.rpartition(".")
+                name = _NAMES.get(path, child)
+                if name == "q" and len(part.query_key_value) == 1:
+                    name = "qkv"
+                if matrices is None or name in matrices:
+                    setattr(part.get_submodule(parent), child, Adapted(linear, rank))

@@ -1,6 +1,7 @@
 """The sizes of well-known language models, as data. Nothing here imports torch."""
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,10 @@ from helpers._checks import one_of, whole
 
 FAMILIES = ("gpt2", "llama")
 ATTENTION = ("fused", "matrix")
+MATRICES = {
+    "gpt2": ("qkv", "out", "up", "down"),
+    "llama": ("q", "k", "v", "out", "up", "gate", "down"),
+}
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Shape:
         arXiv 2305.13245). As many as ``heads`` if not given.
     feed
         Width inside the feed-forward part. Four times ``width`` if not given.
+    head_size
+        Width of one head. ``width`` ÷ ``heads`` if not given, and some models have it otherwise.
     family
         "gpt2": LayerNorm, biases, GELU, learned positions (Radford et al. 2019), as in ``SmallLM``.
         "llama": RMS norm, no biases, a gated SiLU, rotary positions (Touvron et al. 2023, arXiv
@@ -50,6 +57,7 @@ class Shape:
     family: str = "gpt2"
     tied: bool | None = None
     source: str = ""
+    head_size: int | None = None
 
     def __post_init__(self) -> None:
         one_of("family", self.family, FAMILIES)
@@ -63,28 +71,41 @@ class Shape:
                 object.__setattr__(self, name, value)
         for name in ("vocab_size", "context", "layers", "heads", "kv_heads", "feed"):
             whole(name, getattr(self, name))
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide the width of {self.width}; got {self.heads}")
+        if self.head_size is None:
+            if self.width % self.heads:
+                raise ValueError(f"heads must divide the width of {self.width}; got {self.heads}")
+            object.__setattr__(self, "head_size", self.width // self.heads)
+        whole("head_size", self.head_size)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads must divide the {self.heads} heads; got {self.kv_heads}")
-        if self.family == "llama" and self.width // self.heads % 2:
+        if self.family == "llama" and self.head_size % 2:
             raise ValueError(
                 f"width ÷ heads must be even, as rotary positions turn pairs; got "
-                f"{self.width} ÷ {self.heads}"
+                f"{self.width} ÷ {self.heads}, and a head of {self.head_size}"
             )
 
     @property
     def kv_width(self) -> int:
         """Width of all keys (or values) of a token."""
-        return self.width // self.heads * self.kv_heads
+        return self.head_size * self.kv_heads
+
+    @property
+    def query_width(self) -> int:
+        """Width of all queries of a token, and of what attention mixes for it."""
+        return self.head_size * self.heads
+
+    @property
+    def matrix_names(self) -> tuple[str, ...]:
+        """The name of each weight matrix of a block."""
+        return MATRICES[self.family]
 
     @property
     def block_matrices(self) -> tuple[tuple[int, int], ...]:
         """The (out, in) of each weight matrix of a block."""
-        h, f = self.width, self.feed
+        h, f, q, kv = self.width, self.feed, self.query_width, self.kv_width
         if self.family == "gpt2":
-            return (h + 2 * self.kv_width, h), (h, h), (f, h), (h, f)
-        return (h, h), (self.kv_width, h), (self.kv_width, h), (h, h), (f, h), (f, h), (h, f)
+            return (q + 2 * kv, h), (h, q), (f, h), (h, f)
+        return (q, h), (kv, h), (kv, h), (h, q), (f, h), (f, h), (h, f)
 
     @property
     def block_vectors(self) -> tuple[int, ...]:
@@ -138,14 +159,79 @@ SHAPES = {
 }
 
 
+# The names that the sizes have in configurations of Transformers.
+_KEYS = {
+    "vocab_size": ("vocab_size",),
+    "context": ("max_position_embeddings", "n_positions", "n_ctx"),
+    "width": ("hidden_size", "n_embd"),
+    "layers": ("num_hidden_layers", "n_layer"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "feed": ("intermediate_size", "n_inner"),
+    "head_size": ("head_dim",),
+}
+_NEEDED = ("vocab_size", "context", "width", "layers", "heads")
+# What some kinds tie where their configuration is silent.
+_TIED = ("gpt2", "gpt_bigcode", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_OTHERWISE = ("kv_lora_rank", "ssm_cfg", "state_size", "encoder_layers", "d_model", "new_decoder")
+
+
+def shape_from_config(config: Mapping[str, Any]) -> Shape:
+    """Return the shape of a dense decoder from what its ``config.json`` holds, as a dict.
+
+    The family "gpt2" is for learned positions and LayerNorm (``n_positions``), "llama" for RMS norm
+    and a gated feed-forward part (``rms_norm_eps``), as in Llama, Mistral, Qwen, Gemma, Phi-3 and
+    many others. Biases of single layers and further norms, a few numbers in a hundred thousand, are
+    left out. Of a model with pictures or sound as well it is the text part.
+
+    Raises ``ValueError`` for another architecture, such as a mixture of experts, an encoder or a
+    state-space model, and for sizes that are missing or cannot be; ``TypeError`` for no dict.
+
+    >>> sizes = {"vocab_size": 11, "n_positions": 8, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    >>> shape_from_config({"model_type": "gpt2", **sizes}).parameters
+    6896
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config must be the dict of a config.json; got {config!r}")
+    if isinstance(config.get("text_config"), Mapping):
+        config = {**config["text_config"]}
+    kind = config.get("model_type", "its kind is not said")
+    odd = [name for name in (*_EXPERTS, *_OTHERWISE) if config.get(name)]
+    learned = "n_positions" in config or "n_ctx" in config
+    gated = any(name in config for name in ("rms_norm_eps", "rms_norm_epsilon"))
+    if odd or config.get("is_encoder_decoder") or learned == gated:
+        why = f"{odd[0]} is set" if odd else "neither learned positions nor an RMS norm is"
+        raise ValueError(
+            f"config must be of a dense decoder like GPT-2 or Llama; got {kind!r}, where {why}"
+        )
+    sizes = {
+        name: next((config[key] for key in keys if config.get(key) is not None), None)
+        for name, keys in _KEYS.items()
+    }
+    missing = [_KEYS[name][0] for name in _NEEDED if sizes[name] is None]
+    if missing:
+        raise ValueError(f"config must hold {', '.join(missing)}; got {sorted(config)}")
+    if config.get("multi_query"):
+        sizes["kv_heads"] = 1
+    return Shape(
+        **sizes,
+        family="llama" if gated else "gpt2",
+        tied=config.get("tie_word_embeddings", kind in _TIED),
+        source=f"a configuration of the kind {kind!r}",
+    )
+
+
 def find_shape(shape: Any) -> Shape:  # noqa: ANN401
-    """Return a ``Shape`` by its name in ``SHAPES``, or as it is given.
+    """Return a ``Shape`` by its name in ``SHAPES``, from a model's configuration, or as it is.
 
     Raises ``ValueError`` for an unknown name, with those that are near it, and ``TypeError`` for
     anything else.
     """
     if isinstance(shape, Shape):
         return shape
+    if isinstance(shape, Mapping):
+        return shape_from_config(shape)
     if not isinstance(shape, str):
         raise TypeError(f"shape must be a Shape or the name of one; got {shape!r}")
     if shape in SHAPES:

@@ -362,6 +362,136 @@ def test_estimate_agrees_where_no_vocabulary_hides_the_blocks(family, width, att
         assert ours.peak == pytest.approx(theirs.peak, rel=0.02)
 
 
+# --- memory that people have ----------------------------------------------------------------------
+
+
+def test_a_rotary_model_may_be_run_beyond_its_context():
+    found = estimate("llama-7b", batch_size=1, context=16384, checkpointing=True)
+    (note,) = found.notes
+    assert "16,384 is longer than the model's own 4,096" in note
+    assert note in repr(found)
+    assert "16,384" in found._repr_html_()
+    assert (found + found).notes == (note,)
+    assert estimate("llama-7b", batch_size=1, context=4096).notes == ()
+    own = estimate("llama-7b", batch_size=1, context=4096, checkpointing=True)
+    assert found.moments["forward"]["activations"] == 4 * own.moments["forward"]["activations"]
+    shape = dataclasses.replace(FEW_LLAMA, context=64)
+    how = {"batch_size": 2, "context": 256}
+    assert_near(estimate(shape, **how), simulate(shape, **how), 0.05)
+    assert simulate(shape, **how).notes == estimate(shape, **how).notes != ()
+
+
+def test_adapters_on_queries_and_values_alone():
+    how = {"batch_size": 1, "context": 64, "trainable": "lora", "rank": 8}
+    found = estimate("llama-7b", adapters=("q", "v"), **how)
+    numbers = 32 * 2 * 2 * 4096 * 8
+    assert numbers == 4_194_304
+    assert (found.gradients, found.states) == (2 * numbers, 4 * numbers + 4 * 32 * 2 * 2)
+    every = estimate("llama-7b", adapters=SHAPES["llama-7b"].matrix_names, **how)
+    assert every == estimate("llama-7b", **how)
+    assert estimate("llama-7b", adapters="q", **how).gradients == numbers
+
+
+FEW_LLAMA = Shape(17, 512, 256, 4, 4, family="llama", kv_heads=2, feed=700, head_size=32)
+FEW_GPT2 = Shape(17, 512, 256, 4, 4)
+
+
+CHOSEN = [
+    (FEW_LLAMA, ("q", "v")),
+    (FEW_LLAMA, ("out",)),
+    (FEW_LLAMA, ("down",)),
+    (FEW_LLAMA, ("up", "gate")),
+    (FEW_LLAMA, ("k",)),
+    (FEW_GPT2, ("qkv",)),
+    (FEW_GPT2, ("out", "down")),
+    (FEW_GPT2, ("up",)),
+    (FEW_GPT2, ("down",)),
+]
+
+
+@pytest.mark.parametrize("attention", ["fused", "matrix"])
+@pytest.mark.parametrize(("shape", "adapters"), CHOSEN)
+def test_chosen_adapters_agree_where_no_vocabulary_hides_the_blocks(shape, adapters, attention):
+    shape = dataclasses.replace(shape, layers=12)
+    how = {"batch_size": 4, "context": 128, "attention": attention, "adapters": adapters}
+    how |= {"trainable": "lora", "rank": 8}
+    assert_near(estimate(shape, **how), simulate(shape, **how), 0.05)
+
+
+def test_bad_adapters_are_named():
+    lora = {"trainable": "lora", "rank": 4}
+    with pytest.raises(ValueError, match="adapters must be one of 'qkv', 'out', 'up', 'down'; got"):
+        small(adapters=("q", "v"), **lora)
+    with pytest.raises(ValueError, match="adapters must name a matrix or more"):
+        small(adapters=(), **lora)
+    with pytest.raises(ValueError, match="adapters are for trainable='lora'"):
+        small(adapters=("qkv",))
+
+
+WAYS = {
+    "in the backward pass": {"in_backward": True},
+    "with SGD": {"in_backward": True, "optimizer": "sgd"},
+    "with master weights": {"in_backward": True, "precision": "mixed"},
+    "states on the CPU": {"states_on_cpu": True},
+    "masters on the CPU": {"states_on_cpu": True, "precision": "mixed"},
+    "logits in pieces": {"loss_chunk": 100},
+    "with adapters": {"loss_chunk": 100, "trainable": "lora", "rank": 4},
+    "all of it": {"loss_chunk": 100, "in_backward": True, "checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("vocab_size", [17, 20000])
+@pytest.mark.parametrize("shape", [FEW_LLAMA, FEW_GPT2])
+def test_ways_to_need_less_agree_with_a_simulation(shape, vocab_size, way):
+    shape = dataclasses.replace(shape, vocab_size=vocab_size)
+    how = {"batch_size": 4, "context": 128, **WAYS[way]}
+    ours, theirs = estimate(shape, **how), simulate(shape, **how)
+    assert ours.peak == pytest.approx(theirs.peak, rel=0.05)
+    assert ours.states == pytest.approx(theirs.states, rel=0.001)
+    assert ours.parameters == theirs.parameters
+
+
+def test_what_they_save_by_hand():
+    how = {"batch_size": 1, "context": 512}
+    plain = estimate("llama-7b", **how)
+    assert estimate("llama-7b", states_on_cpu=True, **how).states == 0
+    # 6.7 thousand million gradients of two bytes, and the roots of as many second moments
+    at_once = estimate("llama-7b", in_backward=True, **how)
+    assert plain.peak - at_once.peak > 0.9 * 4 * SHAPES["llama-7b"].parameters
+    assert list(at_once.moments) == ["forward", "backward"]
+    sizes = {"batch_size": 8, "context": 1024, "precision": "float32"}
+    whole, pieces = (estimate("gpt2-124m", loss_chunk=n, **sizes).peak for n in (None, 1024))
+    # three float32 numbers a token and entry of the vocabulary, for 7 of 8 sequences
+    assert whole - pieces == pytest.approx(7 * 1024 * 50257 * 3 * 4, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"in_backward": 1}, TypeError, "in_backward must be True or False; got 1"),
+        ({"states_on_cpu": None}, TypeError, "states_on_cpu must be True or False; got None"),
+        ({"loss_chunk": 0}, ValueError, "loss_chunk must be a whole number of at least 1; got 0"),
+        ({"in_backward": True, "states_on_cpu": True}, ValueError, "False with states_on_cpu"),
+        ({"in_backward": True, "devices": 2, "shard": 1}, ValueError, "shard must be 0 with in_b"),
+    ],
+)
+def test_bad_ways_are_named(change, error, words):
+    with pytest.raises(error, match=words):
+        small(**change)
+
+
+def test_a_configuration_is_weighed_as_it_is():
+    config = {
+        "model_type": "qwen3", "vocab_size": 501, "max_position_embeddings": 256, "hidden_size": 96,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 200, "head_dim": 48, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    }  # fmt: skip
+    for how in ({}, {"attention": "matrix"}, {"checkpointing": True}):
+        how = {"batch_size": 4, "context": 128, **how}
+        assert_near(estimate(config, **how), simulate(config, **how), 0.05)
+
+
 FLOAT32 = {"precision": "float32"}
 
 

@@ -4,7 +4,7 @@ from helpers.footprint.activations import activations_by_kind
 from helpers.footprint.breakdown import COLOURS, MOMENTS, PARTS, Breakdown, gib
 from helpers.footprint.estimation import estimate
 from helpers.footprint.line import Line, fixed_and_slope
-from helpers.footprint.setting import OPTIMIZERS, PRECISIONS, Setting, check
+from helpers.footprint.setting import OPTIMIZERS, PRECISIONS, Setting, check, notes_on
 
 __all__ = [
     "COLOURS",
@@ -20,4 +20,5 @@ __all__ = [
     "estimate",
     "fixed_and_slope",
     "gib",
+    "notes_on",
 ]

@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from helpers._checks import one_of, whole
@@ -41,7 +41,7 @@ class Breakdown:
     ``breakdown.activations`` is the most of that part at any moment. ``peak`` is the most of all
     together, so it may be less than the sum of the parts: activations are gone when the last
     gradients come. Two breakdowns add moment by moment, as for two models on one card, and ``<``
-    compares their peaks.
+    compares their peaks. ``notes`` are sentences on what deserves a second look.
 
     Raises ``ValueError`` for an unknown moment or part, or a negative number of bytes.
 
@@ -51,6 +51,7 @@ class Breakdown:
     """
 
     moments: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.moments:
@@ -93,7 +94,8 @@ class Breakdown:
                     for part in PARTS
                 }
                 for moment in both
-            }
+            },
+            tuple(dict.fromkeys(self.notes + other.notes)),
         )
 
     def __lt__(self, other: "Breakdown") -> bool:
@@ -109,14 +111,17 @@ class Breakdown:
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{part} {gib(getattr(self, part))}" for part in PARTS)
-        return f"Breakdown: peak {gib(self.peak)} in the {self.when} ({parts})"
+        first = f"Breakdown: peak {gib(self.peak)} in the {self.when} ({parts})"
+        return "\n  ".join((first, *self.notes))
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col">{part}</th>' for part in (*PARTS, "together", ""))
         rows = "".join(self._row(moment) for moment in self.moments)
         title = html.escape(f"peak {gib(self.peak)} in the {self.when}")
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return (
             f'<table><caption>{title}</caption><tr><th scope="col"></th>{heads}</tr>{rows}</table>'
+            f"{notes}"
         )
 
     def _row(self, moment: str) -> str:

@@ -1,14 +1,16 @@
 """The working out: fixed bytes and activations put together, and divided among devices."""
 
+from collections.abc import Sequence
+
 from helpers._checks import whole
-from helpers.footprint.activations import backward, forward
+from helpers.footprint.activations import backward, forward, updating_backward
 from helpers.footprint.breakdown import Breakdown
 from helpers.footprint.fixed import (
     bytes_of_base,
     bytes_of_states,
     temporary_of_update,
 )
-from helpers.footprint.setting import Setting, check
+from helpers.footprint.setting import Setting, check, notes_on
 from helpers.shapes import Shape
 
 
@@ -22,8 +24,12 @@ def estimate(
     trainable: str = "full",
     rank: int | None = None,
     base_bits: int = 16,
+    adapters: Sequence[str] | None = None,
     checkpointing: bool = False,
     attention: str = "fused",
+    in_backward: bool = False,
+    states_on_cpu: bool = False,
+    loss_chunk: int | None = None,
     devices: int = 1,
     shard: int = 0,
 ) -> Breakdown:
@@ -36,9 +42,11 @@ def estimate(
     Parameters
     ----------
     shape
-        The name of one of ``helpers.shapes.SHAPES``, or a ``Shape`` of your own.
+        The name of one of ``helpers.shapes.SHAPES``, a ``Shape`` of your own, or what is in a
+        model's ``config.json``, as a dict.
     batch_size, context
-        Examples in a micro-batch, and tokens in each, padding included. Accumulating more of them
+        Examples in a micro-batch, and tokens in each, padding included. Beyond the model's own
+        context only where positions are rotary, with a note. Accumulating more of them
         keeps the gradients through the forward pass as well, and nothing else.
     precision
         "float32"; "bfloat16", weights, gradients and states alike; or "mixed": 16-bit weights and
@@ -49,18 +57,29 @@ def estimate(
         "sgd", "momentum", "adamw" or "adamw-8bit".
     trainable
         "full"; or "lora": frozen base weights in ``base_bits`` 16, 8 or 4, and an adapter of
-        ``rank`` on every linear layer of a block.
+        ``rank`` on every linear layer of a block, or on those that ``adapters`` names: some of
+        "q", "k", "v", "out", "up", "gate", "down" in the family "llama", and of "qkv", "out", "up",
+        "down" in "gpt2".
     checkpointing
         Keep the input of each block alone and compute the rest again (Chen et al. 2016, arXiv
         1604.06174).
     attention
         "fused", or "matrix" with the scores of all pairs of tokens.
+    in_backward
+        Update each tensor as soon as its gradient is there, and let go of it: no step of the
+        optimizer, no accumulation, no clipping. Not with ``shard``.
+    states_on_cpu
+        The optimizer's states, master weights among them, and its update are on the CPU, to which
+        the gradients go.
+    loss_chunk
+        Tokens whose logits are there at one time, and computed once more in the backward pass; all
+        of the micro-batch's without it. A fused cross-entropy, in one kernel, has fewer still.
     devices, shard
         Data-parallel devices, and what they divide among them: 0 nothing, 1 states, 2 gradients as
         well, 3 parameters as well (the stages of ZeRO, arXiv 1910.02054, section 5).
 
-    Raises ``ValueError`` or ``TypeError`` for an unknown name, a context beyond the model's, a
-    shard without devices, and sizes that are not whole numbers of at least 1.
+    Raises ``ValueError`` or ``TypeError`` for an unknown name, a context beyond learned positions,
+    a shard without devices, and sizes that are not whole numbers of at least 1.
     """
     setting = check(
         shape,
@@ -71,11 +90,17 @@ def estimate(
         trainable=trainable,
         rank=rank,
         base_bits=base_bits,
+        adapters=adapters,
         checkpointing=checkpointing,
         attention=attention,
+        in_backward=in_backward,
+        states_on_cpu=states_on_cpu,
+        loss_chunk=loss_chunk,
     )
     _check_devices(devices, shard)
-    return Breakdown(_moments(setting, devices, shard))
+    if in_backward and shard:
+        raise ValueError(f"shard must be 0 with in_backward; got {shard}")
+    return Breakdown(_moments(setting, devices, shard), notes_on(setting))
 
 
 def _check_devices(devices: int, shard: int) -> None:
@@ -100,8 +125,9 @@ def _moments(setting: Setting, devices: int, shard: int) -> dict[str, dict[str, 
         "states": part_of(bytes_of_states(setting), 1),
     }
     gathered, reduced = _gathered(setting, shard)
-    gradients, activations, temporary = max(backward(setting), key=sum)
-    return {
+    instants = updating_backward(setting) if setting.in_backward else backward(setting)
+    gradients, activations, temporary = max(instants, key=sum)
+    moments = {
         "forward": always | {"activations": forward(setting), "temporary": gathered},
         "backward": always
         | {
@@ -115,6 +141,9 @@ def _moments(setting: Setting, devices: int, shard: int) -> dict[str, dict[str, 
             "temporary": temporary_of_update(setting, part_of(trained, 1)),
         },
     }
+    if setting.in_backward:
+        del moments["update"]
+    return moments
 
 
 def _gathered(setting: Setting, shard: int) -> tuple[int, int]:

@@ -37,6 +37,8 @@ def bytes_of_states(setting: Setting) -> int:
     weights (Rajbhandari et al. 2019, arXiv 1910.02054, section 3.1).
     """
     sizes = setting.trained
+    if setting.states_on_cpu:
+        return 0
     width = 4 if setting.precision == "mixed" else setting.bytes
     master = 4 * sum(sizes) if setting.precision == "mixed" else 0
     if setting.optimizer == "adamw-8bit":
@@ -55,7 +57,16 @@ def temporary_of_update(setting: Setting, share: int) -> int:
     torch's AdamW updates all tensors together where it can, with the roots of all second moments
     at once. With master weights, and in 8 bits, tensor by tensor.
     """
-    largest = min(max(setting.trained), share)
-    if setting.precision == "mixed":  # a float32 gradient; the root, and that corrected
-        return (12 if setting.optimizer == "adamw" else 4) * largest
+    if setting.states_on_cpu:
+        return 0
+    if setting.precision == "mixed":
+        return temporary_of_tensor(setting, min(max(setting.trained), share))
     return setting.bytes * share if setting.optimizer == "adamw" else 0
+
+
+def temporary_of_tensor(setting: Setting, size: int) -> int:
+    """Return the bytes that the update of one tensor alone makes and throws away."""
+    roots = 2 * (setting.optimizer == "adamw")  # the root, and that corrected
+    if setting.precision == "mixed":  # and a float32 gradient
+        return 4 * (1 + roots) * size
+    return setting.bytes * roots * size

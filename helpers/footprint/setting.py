@@ -24,6 +24,10 @@ class Setting:
     attention: str
     rank: int | None = None
     base_bits: int = 16
+    adapters: tuple[str, ...] | None = None
+    in_backward: bool = False
+    states_on_cpu: bool = False
+    loss_chunk: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -31,16 +35,28 @@ class Setting:
         return PRECISIONS[self.precision]
 
     @property
-    def adapters(self) -> list[tuple[int, int]]:
-        """The (out, in) of each weight matrix of a block that has an adapter."""
-        return list(self.shape.block_matrices) if self.trainable == "lora" else []
+    def adapted(self) -> list[tuple[int, int] | None]:
+        """The (out, in) of each weight matrix of a block that has an adapter; None for others."""
+        shape = self.shape
+        return [
+            size
+            if self.trainable == "lora" and name in (self.adapters or shape.matrix_names)
+            else None
+            for name, size in zip(shape.matrix_names, shape.block_matrices)
+        ]
+
+    def needs_input_of(self, *names: str) -> bool:
+        """Return whether one of these matrices needs its input in the backward pass."""
+        return self.trainable == "full" or any(
+            name in (self.adapters or self.shape.matrix_names) for name in names
+        )
 
     @property
     def trained_in_block(self) -> list[int]:
         """The numbers in each trainable tensor of one block."""
         if self.trainable == "full":
             return list(self.shape.block_tensors)
-        return [self.rank * size for matrix in self.adapters for size in matrix]
+        return [self.rank * size for matrix in self.adapted if matrix for size in matrix]
 
     @property
     def trained(self) -> list[int]:
@@ -59,13 +75,45 @@ def check(shape: str | Shape, *, batch_size: int, context: int, **given: Any) ->
         ("attention", ATTENTION),
     ):
         one_of(name, given[name], allowed)
-    if not isinstance(given["checkpointing"], bool):
-        raise TypeError(f"checkpointing must be True or False; got {given['checkpointing']!r}")
-    if whole("context", context) > shape.context:
-        raise ValueError(f"context must be at most the model's {shape.context:,}; got {context:,}")
+    for name in ("checkpointing", "in_backward", "states_on_cpu"):
+        if not isinstance(given.get(name, False), bool):
+            raise TypeError(f"{name} must be True or False; got {given[name]!r}")
+    if given.get("in_backward") and given.get("states_on_cpu"):
+        raise ValueError(
+            "in_backward must be False with states_on_cpu, whose update waits for all gradients"
+        )
+    if given.get("loss_chunk") is not None:
+        given["loss_chunk"] = whole("loss_chunk", given["loss_chunk"])
+    if whole("context", context) > shape.context and shape.family == "gpt2":
+        raise ValueError(
+            f"context must be at most the model's {shape.context:,}; got {context:,}. It has "
+            f"learned no positions beyond; a model with rotary ones may be run longer"
+        )
+    if given.get("adapters") is not None:
+        given["adapters"] = _matrices(shape, given["adapters"])
     checked = Setting(shape, whole("batch_size", batch_size), int(context), **given)
     _check_adapters(checked)
     return checked
+
+
+def _matrices(shape: Shape, adapters: Any) -> tuple[str, ...]:  # noqa: ANN401
+    names = (adapters,) if isinstance(adapters, str) else tuple(adapters)
+    if not names:
+        raise ValueError("adapters must name a matrix or more, or be None for all; got none")
+    for name in names:
+        one_of("adapters", name, shape.matrix_names)
+    return names
+
+
+def notes_on(setting: Setting) -> tuple[str, ...]:
+    """Return what deserves a second look in a setting, in plain words."""
+    shape = setting.shape
+    if setting.context <= shape.context:
+        return ()
+    return (
+        f"A context of {setting.context:,} is longer than the model's own {shape.context:,}: its "
+        f"rotary positions reach there, and whether it is any good there is another question.",
+    )
 
 
 def _check_adapters(setting: Setting) -> None:
@@ -78,6 +126,10 @@ def _check_adapters(setting: Setting) -> None:
                 "precision must be 'bfloat16' or 'mixed' for trainable='lora', whose base weights "
                 "have 16 bits or fewer; got 'float32'"
             )
+    elif setting.adapters is not None:
+        raise ValueError(
+            f"adapters are for trainable='lora'; got adapters={setting.adapters!r} with 'full'"
+        )
     elif setting.rank is not None:
         raise ValueError(f"rank is for trainable='lora'; got rank={setting.rank!r} with 'full'")
     if setting.base_bits not in (16, 8, 4):

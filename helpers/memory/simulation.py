@@ -1,6 +1,6 @@
 """A step of training run on tensors that take no memory, for any size of model on any machine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers.decoder import Decoder, adapt
-from helpers.footprint import PARTS, Breakdown, Setting, check
+from helpers.footprint import PARTS, Breakdown, Setting, check, notes_on
 from helpers.memory.tracker import Tracker, by_moment, fullest, tracking
 from helpers.shapes import Shape
 
@@ -25,8 +25,12 @@ def simulate(
     optimizer: str = "adamw",
     trainable: str = "full",
     rank: int | None = None,
+    adapters: Sequence[str] | None = None,
     checkpointing: bool = False,
     attention: str = "fused",
+    in_backward: bool = False,
+    states_on_cpu: bool = False,
+    loss_chunk: int | None = None,
 ) -> Breakdown:
     """Run a training step on tensors that take no memory, and count what they would take.
 
@@ -52,10 +56,17 @@ def simulate(
         optimizer=optimizer,
         trainable=trainable,
         rank=rank,
+        adapters=adapters,
         checkpointing=checkpointing,
         attention=attention,
+        in_backward=in_backward,
+        states_on_cpu=states_on_cpu,
+        loss_chunk=loss_chunk,
     )
-    return Breakdown(by_moment(_extrapolated(setting)))
+    if states_on_cpu:  # then the device sees what it does of plain SGD
+        precision = "float32" if precision == "float32" else "bfloat16"
+        setting = replace(setting, optimizer="sgd", precision=precision)
+    return Breakdown(by_moment(_extrapolated(setting)), notes_on(setting))
 
 
 def _extrapolated(setting: Setting) -> dict[str, dict[str, int]]:
@@ -81,20 +92,24 @@ def _simulate(setting: Setting) -> dict[str, dict[str, int]]:
     with FakeTensorMode():
         model = _build(setting)
         trained = [part for part in model.parameters() if part.requires_grad]
-        optimizer = _optimizer(setting, trained)
+        groups = [[part] for part in trained] if setting.in_backward else [trained]
+        optimizers = [_optimizer(setting, group) for group in groups]
         tokens = torch.zeros(setting.batch_size, setting.context, dtype=torch.int64)
         tracker = Tracker()
-        tracker.track_external(model, optimizer, tokens)
+        tracker.track_external(model, *optimizers, tokens)
         _mark_places(model, tracker)
         with tracking(tracker):
-            for _ in range(2):
+            for step in range(2):
                 loss = model(tokens, tokens)
+                if setting.in_backward and step == 0:
+                    _update_at_gradients(trained, optimizers)  # after the tracker's own hooks
                 tracker.place = "loss"
                 loss.backward()
                 del loss
-                tracker.place = None
-                optimizer.step()
-                optimizer.zero_grad()
+                if not setting.in_backward:
+                    tracker.place = None
+                    optimizers[0].step()
+                    optimizers[0].zero_grad()
                 instants = tracker.end_step()
     return fullest(instants)
 
@@ -103,10 +118,13 @@ def _build(setting: Setting) -> Decoder:
     # In its precision from the start: tensors that are not there cannot be converted.
     with _default_dtype(torch.float32 if setting.precision == "float32" else torch.bfloat16):
         model = Decoder(
-            setting.shape, attention=setting.attention, checkpointing=setting.checkpointing
+            setting.shape,
+            attention=setting.attention,
+            checkpointing=setting.checkpointing,
+            loss_chunk=setting.loss_chunk,
         )
         if setting.trainable == "lora":
-            adapt(model, setting.rank)
+            adapt(model, setting.rank, setting.adapters)
     return model
 
 
@@ -140,13 +158,29 @@ def _mark_places(model: Decoder, tracker: Tracker) -> None:
 
 
 def _optimizer(setting: Setting, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-    together = setting.precision != "mixed"
+    together = setting.precision != "mixed" and not setting.in_backward
     make = {
         "sgd": partial(torch.optim.SGD, lr=0.1, foreach=together),
         "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, foreach=together),
         "adamw": partial(torch.optim.AdamW, foreach=together),
     }[setting.optimizer]
-    return make(parameters) if together else _MasterWeights(parameters, make)
+    return _MasterWeights(parameters, make) if setting.precision == "mixed" else make(parameters)
+
+
+def _update_at_gradients(
+    parameters: Iterable[Tensor], optimizers: Iterable[torch.optim.Optimizer]
+) -> None:
+    """Let each optimizer run, and let go of its parameter's gradient, as soon as that is there."""
+
+    def update(optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
+        def on_gradient(_: Tensor) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return on_gradient
+
+    for parameter, optimizer in zip(parameters, optimizers):
+        parameter.register_post_accumulate_grad_hook(update(optimizer))
 
 
 class _MasterWeights(torch.optim.Optimizer):
