@@ -94,6 +94,16 @@ def test_all_notes_of_a_plan_are_shown():
     assert len(plan.notes) == 3
 
 
+def test_a_rotary_model_may_be_run_longer_with_a_note():
+    found = answer({"context": "16,384"})
+    assert found["errors"] == {}
+    assert len(found["memory"]["notes"]) == 1
+    assert answer({})["memory"]["notes"] == []
+
+
+FULL = {"trainable": "full"}
+
+
 # The fields, the field that is marked, and the words that RunPlan, estimate or the form itself has.
 @pytest.mark.parametrize(
     ("texts", "name", "words"),
@@ -116,7 +126,7 @@ def test_all_notes_of_a_plan_are_shown():
         ({"decay": "trapezoid", "decay_steps": "76"}, "decay_steps", "at most the 75 updates"),
         ({"from_batch": "0"}, "from_batch", "from_batch must be a whole number of at least 1"),
         ({"shape": "llama-8b"}, "shape", "such as 'llama3-8b'"),
-        ({"context": "8193"}, "context", "context must be at most the model's 8,192; got 8,193"),
+        ({"shape": "gpt2-124m", **FULL, "context": "1025"}, "context", "at most the model's 1,024"),
         ({"rank": "0"}, "rank", "rank must be a whole number of at least 1; got 0"),
         ({"base_bits": "5"}, "base_bits", "base_bits must be 16, 8 or 4; got 5"),
         ({"shard": "1"}, "devices", "devices must be at least 2 for shard=1"),

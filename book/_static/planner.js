@@ -71,6 +71,9 @@ function row([first, ...rest], head) {
 const fillTable = (id, rows, head) =>
   byId(id).replaceChildren(...(head ? [row(head, true)] : []), ...rows.map((one) => row(one)));
 
+const fillList = (id, lines) =>
+  byId(id).replaceChildren(...lines.map((line) => element("li", line)));
+
 const SECTIONS = ["plan", "splits", "rate", "memory", "settings"];
 
 function show(answer) {
@@ -82,7 +85,8 @@ function show(answer) {
   }
   for (const name of SECTIONS) byId(name).closest("section").hidden = !answer[name];
   byId("verdict").textContent = answer.verdict;
-  byId("notes").replaceChildren(...(answer.plan?.notes ?? []).map((note) => element("li", note)));
+  fillList("notes", answer.plan?.notes ?? []);
+  fillList("memory-notes", answer.memory?.notes ?? []);
   fillTable("plan", answer.plan?.rows ?? []);
   fillTable("splits", answer.splits?.slice(1) ?? [], answer.splits?.[0]);
   byId("rate").innerHTML = answer.rate?.picture ?? "";

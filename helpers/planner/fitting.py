@@ -42,6 +42,7 @@ def fit(of: Mapping[str, Any], width: int) -> dict[str, Any]:
         "card": gib(card),
         "fits": needed.peak <= room,
         "largest": largest,
+        "notes": list(needed.notes),
         "verdict": _verdict(needed.peak, room, size * accumulation, largest),
         "moments": ["", *MOMENTS],
         "rows": [
