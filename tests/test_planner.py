@@ -548,6 +548,8 @@ def test_a_link_holds_the_whole_plan(opened):
             field.set_checked(text == "yes")
         else:
             field.fill(text)
+    # The last change of all is seen, and the address follows a moment later.
+    first.locator("#plan", has_text="tokens processed").wait_for(state="detached")
     first.wait_for_timeout(500)
     fragment = urllib.parse.urlparse(first.url).fragment
     told = dict(urllib.parse.parse_qsl(fragment, keep_blank_values=True))
