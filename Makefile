@@ -3,6 +3,7 @@
 # make notebooks  run every notebook in place and store its outputs
 # make student    notebooks to hand out: without solutions, and marked for nbgrader
 # make book       the notebooks as a site, in build/book
+# make address OWNER/NAME   the repository's address, everywhere it stands
 # make evidence   every claim on other seeds, texts and processors, as tests/evidence.md (hours)
 # make bench      speed, as ratios inside one run
 # make gpu-check  what only a GPU can tell, as JSON
@@ -18,10 +19,11 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+PYODIDE := book/node_modules/pyodide/compiled.zip
 TRAINING := $(wildcard notebooks/0[1-6]*.ipynb)
 NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 
-.PHONY: lab test notebooks evidence student book bench gpu-check lint clean install
+.PHONY: lab test notebooks evidence student book address bench gpu-check lint clean install
 .DEFAULT_GOAL := lab
 
 # A stamp for each set of packages: make installs again only when a list of dependencies changed.
@@ -47,7 +49,7 @@ lint: $(VENV)/.test
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test lint $(PYODIDE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 	$(NBVAL) -n 2 --dist loadfile $(NOTEBOOKS)
 	@# As on another computer: other kernels, and sums cut into other parts.
@@ -63,8 +65,25 @@ evidence: $(VENV)/.test
 student: $(VENV)/.test
 	$(BIN)/python -m course.hand_out --to build
 
-book: $(VENV)/.test
+# The Python of the planner's page. Without npm, or a network, the site is built without it.
+$(PYODIDE): book/package-lock.json book/compile.mjs
+	npm ci --prefix book && node book/compile.mjs $(dir $@)python_stdlib.zip $@ \
+	  || echo "npm did not bring in Pyodide: the site is built, and its planner says that it cannot run"
+
+book: $(VENV)/.test $(PYODIDE)
 	$(BIN)/python -m sphinx --quiet --jobs auto --fail-on-warning --keep-going --conf-dir book . build/book
+
+# The word after the target is no target of its own.
+ifeq (address,$(firstword $(MAKECMDGOALS)))
+TO := $(word 2,$(MAKECMDGOALS))
+ifneq (,$(TO))
+.PHONY: $(TO)
+$(TO): ;
+endif
+endif
+
+address:
+	@$(PYTHON) -m book.address $(TO)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
@@ -73,5 +92,5 @@ gpu-check: $(VENV)/.lab
 	$(BIN)/python -m benchmarks.gpu_check
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist book/node_modules
 	find . -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf

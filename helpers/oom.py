@@ -77,7 +77,9 @@ class OutOfMemory:
             return None
         return self.unallocated / max(self.unallocated + (self.allocated or 0), 1)
 
-    def __repr__(self) -> str:
+    @property
+    def known(self) -> dict[str, int]:
+        """What the message says, in bytes, by what it is in words."""
         words = {
             "asked for": self.asked,
             "in use": self.allocated,
@@ -88,7 +90,10 @@ class OutOfMemory:
             "allowed": self.allowed,
             "on the device in all": self.capacity,
         }
-        known = ", ".join(f"{name} {gib(size)}" for name, size in words.items() if size is not None)
+        return {name: size for name, size in words.items() if size is not None}
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{name} {gib(size)}" for name, size in self.known.items())
         return f"OutOfMemory, {self.cause}: {known or 'no numbers'}\n  {self.advice}"
 
 

@@ -1,7 +1,7 @@
 """Learning rate over the updates of a run, and over batch sizes. Nothing here imports torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -115,6 +115,38 @@ def lr_factors(
     (0.5, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25)
     """
     total = whole("total_steps", total_steps)
+    factor, _ = _factor(total, warmup_steps, decay, decay_steps)
+    return Factors(factor(update) for update in range(1, total + 1))
+
+
+def lr_curve(
+    total_steps: int,
+    warmup_steps: int = 0,
+    decay: str = "constant",
+    *,
+    decay_steps: int | float | Fraction | None = None,
+    points: int = 200,
+) -> tuple[tuple[int, float], ...]:
+    """Return some (update, factor) of ``lr_factors``, for drawing: as fast for any length of run.
+
+    Evenly spaced, with the first, the last, and the two at which the curve bends. Other arguments
+    and errors are those of ``lr_factors``.
+
+    >>> lr_curve(1_000_000, 4, points=2)
+    ((1, 0.25), (4, 1.0), (1000000, 1.0))
+    """
+    total = whole("total_steps", total_steps)
+    factor, bends = _factor(total, warmup_steps, decay, decay_steps)
+    gaps = min(whole("points", points, at_least=2), total) - 1
+    updates = {1 + (total - 1) * gap // max(gaps, 1) for gap in range(gaps + 1)}
+    updates |= {bend for bend in bends if bend <= total}
+    return tuple((update, factor(update)) for update in sorted(updates))
+
+
+def _factor(
+    total: int, warmup_steps: int, decay: str, decay_steps: float | Fraction | None
+) -> tuple[Callable[[int], float], tuple[int, int]]:
+    """Return the factor of an update as a function, and the two updates at which it bends."""
     warmup = whole("warmup_steps", warmup_steps, at_least=0)
     one_of("decay", decay, DECAYS)
     peak = max(warmup, 1)
@@ -129,7 +161,7 @@ def lr_factors(
             return (1 + math.cos(math.pi * done)) / 2
         return 1.0 if decay == "constant" else 1 - done
 
-    return Factors(factor(update) for update in range(1, total + 1))
+    return factor, (peak, last_full)
 
 
 def _decay_steps(decay: str, given: float | Fraction | None, total: int) -> int | None:

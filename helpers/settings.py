@@ -13,7 +13,7 @@ from helpers._checks import one_of, positive
 from helpers.plan import RunPlan
 from helpers.schedule import DECAYS
 
-TOOLS = ("transformers", "axolotl", "torchtune")
+TOOLS = ("transformers", "axolotl", "unsloth", "torchtune")
 # Transformers' names. After a warmup its curves are those of ``lr_factors``, one update later.
 SCHEDULERS = {
     "constant": "constant_with_warmup",
@@ -25,8 +25,9 @@ SCHEDULERS = {
 def settings_for(tool: str, plan: RunPlan, *, lr: float, decay: str = "cosine") -> dict[str, Any]:
     """Return the settings of a tool that carry out a plan, by the tool's own names.
 
-    "transformers" are arguments of ``TrainingArguments``; "axolotl" and "torchtune" are entries of
-    their YAML files, with a dot where one is inside another. The number of devices is none of them:
+    "transformers" are arguments of ``TrainingArguments``, and "unsloth" the same ones of TRL's
+    ``SFTConfig``, which inherits them; "axolotl" and "torchtune" are entries of their YAML files,
+    with a dot where one is inside another. The number of devices is none of them:
     it comes from the launcher. The warmup is given in updates, because tools round a share in
     different ways.
 
@@ -42,7 +43,7 @@ def settings_for(tool: str, plan: RunPlan, *, lr: float, decay: str = "cosine") 
     reasons = [note for note in differences(plan)[tool] if note.startswith("It makes")]
     if reasons and (tool == "torchtune" or plan.drop_last_update):
         raise ValueError(f"plan must be one that {tool} counts alike: {' '.join(reasons)}")
-    make = {"transformers": _transformers, "axolotl": _axolotl, "torchtune": _torchtune}[tool]
+    make = {"axolotl": _axolotl, "torchtune": _torchtune}.get(tool, _transformers)
     return make(plan, lr, decay)
 
 
@@ -96,17 +97,15 @@ def _torchtune(plan: RunPlan, lr: float, decay: str) -> dict[str, Any]:
 def differences(plan: RunPlan) -> dict[str, list[str]]:
     """Return in words what each tool counts differently in this plan.
 
-    Transformers rounds updates an epoch up, as here, and starts its warmup at a rate of zero. With
-    several devices its Accelerate deals whole batches to them and fills the last ones up, where
-    here, and in ``DistributedSampler``, examples are dealt. torchtune leaves out the last batch and
-    the last window that are not full.
+    Transformers, which Axolotl and Unsloth are built on, rounds updates an epoch up, as here, and
+    starts its warmup at a rate of zero. With several devices its Accelerate deals whole batches to
+    them and fills the last ones up, where here, and in ``DistributedSampler``, examples are dealt.
+    torchtune leaves out the last batch and the last window that are not full.
     """
-    notes: dict[str, list[str]] = {tool: _dealt_in_batches(plan) for tool in TOOLS[:2]}
-    notes["torchtune"] = []
+    dealt = _dealt_in_batches(plan)
     if plan.warmup_steps:
-        start = "The first update has a rate of zero, so the warmup is one update later."
-        notes["transformers"].append(start)
-        notes["axolotl"].append(start)
+        dealt.append("The first update has a rate of zero, so the warmup is one update later.")
+    notes = {tool: [] if tool == "torchtune" else list(dealt) for tool in TOOLS}
     if not isinstance(plan.epochs, int) or plan.max_steps is not None:
         notes["torchtune"].append("It makes whole epochs only.")
     share = -(-plan.examples // plan.devices)

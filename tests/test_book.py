@@ -47,7 +47,7 @@ def test_every_link_inside_the_site_leads_somewhere(book):
             place, _, anchor = unquote(html.unescape(link)).partition("#")
             target = (path.parent / place.partition("?")[0]).resolve() if place else path
             assert target.exists(), (path.name, link)
-            if anchor and target in pages:
+            if anchor and "=" not in anchor and target in pages:  # with one it is a plan
                 assert f'id="{anchor}"' in pages[target], (path.name, link)
 
 

@@ -7,7 +7,6 @@ a missing one is a failure.
 import itertools
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -30,8 +29,6 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 SCREENSHOTS = ROOT / "build" / "screenshots"
 SETTINGS = {
     # All cells stay in the page, so that the test can look at each of them.
@@ -41,20 +38,6 @@ SETTINGS = {
 MINUTES_3 = 180_000  # in milliseconds, of one notebook
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if CHROMIUM is None:
-        if os.environ.get("BROWSER") == "required":
-            pytest.fail(f"BROWSER=required, and none of {', '.join(NAMES)} is on the path")
-        pytest.skip("no Chromium on the path")
-    # As root, in a container, Chromium has no sandbox of its own.
-    flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

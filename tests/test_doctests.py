@@ -25,6 +25,10 @@ WITH_EXAMPLES = {
         "footprint.activations",
         "tables",
         "footprint.line",
+        "planner.answers",
+        "planner.drawing",
+        "planner.fields",
+        "planner.tools",
     )
 }
 

@@ -56,6 +56,7 @@ def test_no_dependency_is_listed_twice():
         "notebooks",
         "student",
         "book",
+        "address",
         "bench",
         "gpu-check",
         "lint",

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.schedule import BatchRamp, batch_ramp, jump, lr_factors, scale_lr
+from helpers.schedule import DECAYS, BatchRamp, batch_ramp, jump, lr_curve, lr_factors, scale_lr
 
 
 @pytest.mark.parametrize(
@@ -360,3 +360,25 @@ def test_schedule_counts_updates_made_and_not_those_a_scaler_skips(skips_count, 
     assert schedule.last_epoch == position
     assert len(made) == 4
     assert (made[0], made[-1]) == rates
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize(("total", "warmup"), [(1, 0), (2, 5), (7, 2), (1000, 0), (1000, 77)])
+def test_a_curve_is_some_of_the_factors_with_its_ends_and_bends(decay, total, warmup):
+    steps = {"decay_steps": 0.3} if decay == "trapezoid" else {}
+    factors = lr_factors(total, warmup, decay, **steps)
+    curve = lr_curve(total, warmup, decay, **steps, points=50)
+    assert all(factor == factors[update - 1] for update, factor in curve)
+    updates = [update for update, _ in curve]
+    assert updates == sorted(set(updates))
+    assert {1, total} <= {*updates}
+    assert min(total, max(warmup, 1)) in updates
+    assert len(curve) <= 52
+    if decay == "trapezoid" and total == 1000:
+        assert 700 in updates
+
+
+def test_a_curve_does_not_grow_with_the_run():
+    assert len(lr_curve(10**15, 10**12, "cosine")) <= 202
+    with pytest.raises(ValueError, match="points must be a whole number of at least 2; got 1"):
+        lr_curve(10, points=1)

@@ -78,7 +78,8 @@ class InWords:
     def _at_first(self) -> str:
         return "" if self.ramp is None else " at first"
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the figures of the plan as pairs of a name and a value, both in words."""
         rows = [
             ("examples", f"{self.examples:,}"),
             (
@@ -117,7 +118,7 @@ class InWords:
 
     def table(self) -> str:
         """Return all figures of the plan as lines of text, and its notes below them."""
-        rows = self._rows()
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join((*(f"{name.ljust(width)}  {value}" for name, value in rows), *self.notes))
 
@@ -125,7 +126,7 @@ class InWords:
         cells = "".join(
             f'<tr><th scope="row" style="text-align:left">{name}</th>'
             f'<td style="text-align:left">{html.escape(value)}</td></tr>'
-            for name, value in self._rows()
+            for name, value in self.rows()
         )
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return f"<table>{cells}</table>" + (f"<ul>{notes}</ul>" if notes else "")
