@@ -11,7 +11,9 @@ import torch
 
 from helpers import exercises
 from helpers.exercises import EXERCISES, NOTEBOOKS, about, assess, check, hint, progress
+from helpers.footprint import estimate
 from helpers.model import token_loss
+from helpers.shapes import SHAPES
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 
@@ -181,6 +183,36 @@ def sweep_rates(fresh_model, batches, held_out, rates, *, empty=True, fresh=True
     return ends
 
 
+def noise_scale_of_pairs(gradients):
+    """From all pairs: half a squared difference is noise, a product of two examples is signal."""
+    pairs = [(a, b) for i, a in enumerate(gradients) for b in gradients[i + 1 :]]
+    noise = sum((a - b).square().sum().item() / 2 for a, b in pairs)
+    signal = sum((a @ b).item() for a, b in pairs)
+    return noise / signal if signal > 0 else math.inf
+
+
+def bytes_by_table(parameters, trained, precision, optimizer):
+    """Each trained parameter as in Rajbhandari et al. 2019, section 3.1; frozen ones have bytes."""
+    frozen, each = {
+        "float32": (4, {"sgd": 8, "momentum": 12, "adamw": 16}),
+        "bfloat16": (2, {"sgd": 4, "momentum": 6, "adamw": 8}),
+        "mixed": (2, {"sgd": 8, "momentum": 12, "adamw": 16}),
+    }[precision]
+    return frozen * (parameters - trained) + each[optimizer] * trained
+
+
+def average_over_devices(gradient, targets, all_reduce):
+    total, count = all_reduce(gradient), all_reduce(targets)
+    return total / count
+
+
+def accumulation_by_trying(global_batch, batch_size, devices):
+    for accumulation in range(1, global_batch + 1):
+        if accumulation * batch_size * devices == global_batch:
+            return accumulation
+    raise ValueError("no whole number of micro-batches makes this batch")
+
+
 FUNCTIONS = {
     "the loss of an accumulated update": pooled,
     "count the updates": right_function,
@@ -229,6 +261,10 @@ SLIPS = {
         (lambda *given: [1.0 for _ in given[-1]], "for every batch"),
         (lambda *given: [None for _ in given[-1]], "a list of numbers"),
     ],
+    "a noise scale of your own": noise_scale_of_pairs,
+    "the fixed part": bytes_by_table,
+    "the average over devices": average_over_devices,
+    "an accumulation for any batch": accumulation_by_trying,
 }
 
 
@@ -330,6 +366,108 @@ def test_mean_of_means_is_wrong_and_an_empty_micro_batch_is_no_crash():
 
 def test_one_for_every_example_is_wrong():
     assert assess("the say of the last batch", lambda **_: 1.0)[0] is False
+
+
+def own_mean(gradient, targets, all_reduce):
+    return all_reduce(gradient / targets) / all_reduce(1)
+
+
+def sent_only_with_targets(gradient, targets, all_reduce):
+    return all_reduce(gradient) / all_reduce(targets) if targets else gradient
+
+
+# Wrong functions for the larger exercises, and the words that tell their writer why.
+SLIPS = {
+    "a noise scale of your own": [
+        (lambda gradients: gradients.var(0).sum() / gradients.mean(0).square().sum(), "one weight"),
+        (lambda gradients: 1.0 * len(gradients), "examples that all agree"),
+        (
+            lambda gradients: (
+                gradients.var(0).mean()
+                / (gradients.mean(0).square().sum() - gradients.var(0).sum() / len(gradients))
+            ),
+            "Add the variances",
+        ),
+        (
+            lambda gradients: (
+                (trace := gradients.var(0).sum())
+                / (gradients.mean(0).square().sum() - trace / len(gradients))
+            ),
+            "infinite",
+        ),
+        (lambda gradients: gradients.variance(), "AttributeError"),
+        (3, "A function is asked for"),
+    ],
+    "the fixed part": [
+        (lambda parameters, **_: 4 * parameters, "gradient"),
+        (lambda parameters, **_: 2 * parameters, "bytes"),
+        (lambda parameters, **_: 8 * parameters, "momentum"),
+        (lambda parameters, **_: 8.0 * parameters, "whole number"),
+        (
+            lambda parameters, precision, optimizer, **_: bytes_by_table(
+                parameters, parameters, precision, optimizer
+            ),
+            "frozen",
+        ),
+        (
+            lambda parameters, trained, precision, optimizer: (
+                bytes_by_table(parameters, trained, precision, optimizer)
+                - (4 * trained if precision == "mixed" else 0)
+            ),
+            "copy of the weights",
+        ),
+    ],
+    "the average over devices": [
+        (lambda gradient, _, all_reduce: all_reduce(gradient), "divided"),
+        (lambda gradient, _, all_reduce: all_reduce(gradient) / all_reduce(1), "divided"),
+        (own_mean, "own means"),
+        (lambda gradient, targets, _: gradient / targets, "one device alone"),
+        (sent_only_with_targets, "without end"),
+        (lambda *_: None, "returns None"),
+        (lambda gradient, _: gradient, "TypeError"),
+        ("a sum", "A function is asked for"),
+    ],
+    "an accumulation for any batch": [
+        (lambda global_batch, batch_size, **_: global_batch / batch_size, "whole number"),
+        (lambda global_batch, batch_size, **_: global_batch // batch_size, "several devices"),
+        (
+            lambda global_batch, batch_size, devices: global_batch // batch_size * devices,
+            "More devices",
+        ),
+        (
+            lambda global_batch, batch_size, devices: global_batch // (batch_size * devices),
+            "raise a ValueError",
+        ),
+        (lambda **_: 1 / 0, "ZeroDivisionError"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "word"),
+    [(name, answer, word) for name, slips in SLIPS.items() for answer, word in slips],
+)
+def test_a_usual_slip_in_a_larger_exercise_is_told(name, answer, word):
+    right, message = assess(name, answer)
+    assert right is False
+    assert word in message
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_larger_exercise_that_is_left_open_is_unanswered(name):
+    assert assess(name, lambda *_, **__: ...)[0] is None
+
+
+def test_the_fixed_part_is_that_of_the_estimate():
+    parameters = SHAPES["llama-7b"].parameters
+    for precision in ("float32", "bfloat16", "mixed"):
+        for optimizer in ("sgd", "momentum", "adamw"):
+            worked_out = estimate(
+                "llama-7b", batch_size=1, context=64, precision=precision, optimizer=optimizer
+            )
+            known = worked_out.parameters + worked_out.gradients + worked_out.states
+            by_hand = bytes_by_table(parameters, parameters, precision, optimizer)
+            assert by_hand == pytest.approx(known, rel=1e-6)  # the counts of the steps come on top
 
 
 @pytest.mark.parametrize("name", EXERCISES)

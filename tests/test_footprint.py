@@ -35,6 +35,12 @@ def test_the_peak_is_the_fullest_moment_and_not_the_sum_of_the_largest_parts():
     assert parts == (10, 10, 20, 30, 5)
 
 
+def test_the_parts_that_are_shown_add_up_to_the_peak():
+    assert sum(TWO.at_peak.values()) == TWO.peak
+    assert TWO.at_peak["activations"] == 30
+    assert "states 0 B" in repr(TWO)  # they are there in the update, which is not the fullest
+
+
 def test_they_add_moment_by_moment():
     late = Breakdown({"update": {"states": 11}})
     both = TWO + late

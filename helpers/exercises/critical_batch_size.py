@@ -1,7 +1,47 @@
 """The exercises of ``05_critical_batch_size``."""
 
+import math
+
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.trials import Trial, trials
+
+
+def _noise_scale(answer: object) -> str | None:
+    """Review a function from the gradients of examples to their noise scale."""
+    import torch
+
+    def tried(setting: str, rows: list[list[float]], *slips: tuple[float, str]) -> Trial:
+        gradients = torch.tensor(rows, dtype=torch.float64)
+        trace = gradients.var(0).sum().item()
+        squared = gradients.mean(0).square().sum().item() - trace / len(rows)
+        right = trace / squared if squared > 0 else math.inf
+        return Trial(setting, {"gradients": gradients}, right, slips)
+
+    return trials(
+        tried("examples that all agree", [[2.0], [2.0], [2.0]]),
+        tried(
+            "one weight",
+            [[1.0], [3.0]],
+            (2 / 4, "The mean gradient has noise in it, too: take trace ÷ examples off."),
+            (1 / 3.5, "Divide the squared differences by examples − 1, for the mean is not given."),
+            (1 / 4, "Divide the squared differences by examples − 1, for the mean is not given."),
+            (3 / 2, "Upside down: the noise stands above the line."),
+        ),
+        tried(
+            "two weights",
+            [[1.0, 1.0], [3.0, 2.0], [2.0, 3.0]],
+            (1 / (8 - 2 / 3), "Add the variances of all weights up. Their mean is not asked for."),
+            (2 / 8, "The mean gradient has noise in it, too: take trace ÷ examples off."),
+        ),
+        tried("three weights", [[2.0, 0.0, 1.0], [2.0, 1.0, 1.0], [5.0, 2.0, -1.0]]),
+        tried(
+            "noise that hides the gradient",
+            [[1.0], [-1.0]],
+            (-2.0, "The squared length comes out below zero: then the noise scale is infinite."),
+        ),
+    )(answer)
+
 
 EXERCISES = {
     "examples at a large batch": Exercise(
@@ -33,6 +73,13 @@ EXERCISES = {
         ),
         dots=1,
         minutes=2,
+    ),
+    "a noise scale of your own": Exercise(
+        "First the trace: `gradients.var(0)` is the variance of each weight over the examples. "
+        "Then the squared length of the mean, less the noise that is left in it.",
+        _noise_scale,
+        dots=3,
+        minutes=15,
     ),
 }
 

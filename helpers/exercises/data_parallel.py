@@ -1,7 +1,106 @@
 """The exercises of ``08_data_parallel``."""
 
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PATIENCE = 1.0  # seconds after which a device that waits for the others has waited for ever
+_SETTINGS = {  # the sum of the gradients of its targets, and how many they are, on each device
+    "one device": [([6.0, 3.0], 3)],
+    "two devices that have as many targets each": [([4.0, 2.0], 2), ([8.0, -6.0], 2)],
+    "two devices, with 30 targets and 10": [([60.0, 30.0], 30), ([40.0, 10.0], 10)],
+    "three devices, one of them without a target": [
+        ([4.0, 8.0], 4),
+        ([0.0, 0.0], 0),
+        ([6.0, 2.0], 1),
+    ],
+}
+
+
+def _average(answer: object) -> str | None:
+    """Review a function that each device calls with its own part of an update."""
+    import torch
+
+    if not callable(answer):
+        return f"a function is asked for, not {answer!r}."
+    for setting, held in _SETTINGS.items():
+        sums = [torch.tensor(numbers, dtype=torch.float64) for numbers, _ in held]
+        counts = [count for _, count in held]
+        problem = _judged(_on_each(answer, sums, counts), sums, counts)
+        if problem:
+            return problem if problem == "unanswered" else f"with {setting}, {problem}"
+    return None
+
+
+def _on_each(
+    function: Callable[..., Any], sums: Sequence["Tensor"], counts: Sequence[int]
+) -> list[Any]:
+    """Return what the function returns, or the error that it raises, on each device at once."""
+    meeting = threading.Barrier(len(sums))
+    sent: list[Any] = [None] * len(sums)
+    returned: list[Any] = [None] * len(sums)
+
+    def device(rank: int) -> None:
+        def all_reduce(value: Any) -> Any:  # noqa: ANN401
+            sent[rank] = value
+            meeting.wait(_PATIENCE)
+            total = sum(sent)
+            meeting.wait(_PATIENCE)  # nobody sends again before all have added up
+            return total
+
+        try:
+            returned[rank] = function(sums[rank].clone(), counts[rank], all_reduce)
+        except Exception as error:
+            returned[rank] = error
+
+    threads = [threading.Thread(target=device, args=(rank,)) for rank in range(len(sums))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return returned
+
+
+def _judged(returned: list[Any], sums: Sequence["Tensor"], counts: Sequence[int]) -> str | None:
+    """Return what is wrong with what the devices return, or None."""
+    waiting = [isinstance(value, threading.BrokenBarrierError) for value in returned]
+    for rank, value in enumerate(returned):
+        if isinstance(value, Exception) and not waiting[rank]:
+            return f"device {rank} raises {type(value).__name__}: {value}"
+    if any(waiting):
+        rank = waiting.index(True)
+        return (
+            f"device {rank} waits for the others without end. All devices must call `all_reduce` "
+            "equally often, those without a target too."
+        )
+    if any(value is ... for value in returned):
+        return "unanswered"
+    right = sum(sums) / sum(counts)
+    for rank, value in enumerate(returned):
+        if getattr(value, "shape", None) != right.shape:
+            return f"device {rank} returns {value!r}, and not a gradient of two numbers."
+        if not value.allclose(right, rtol=1e-9):
+            return f"device {rank} returns {value.tolist()}. {_reason(value, sums, counts)}"
+    return None
+
+
+def _reason(value: "Tensor", sums: Sequence["Tensor"], counts: Sequence[int]) -> str:
+    if value.allclose(sum(sums)):
+        return "It is the sum. By what has it to be divided?"
+    if value.allclose(sum(sums) / len(sums)):
+        return "It is divided by the devices. A mean over targets is divided by targets."
+    if min(counts) and value.allclose(sum(a / n for a, n in zip(sums, counts)) / len(sums)):
+        return "That is the mean of the devices' own means. Which targets have too much weight?"
+    if min(counts) and any(value.allclose(a / n) for a, n in zip(sums, counts)):
+        return "That is the mean of one device alone. The others have sent nothing."
+    return "Which two sums does the mean over all targets need?"
+
 
 EXERCISES = {
     "the say on a device": Exercise(
@@ -33,6 +132,13 @@ EXERCISES = {
         ),
         dots=2,
         minutes=5,
+    ),
+    "the average over devices": Exercise(
+        "The mean over all targets is one sum divided by another. Each device has a part of both, "
+        "and `all_reduce` adds the parts up.",
+        _average,
+        dots=3,
+        minutes=12,
     ),
 }
 

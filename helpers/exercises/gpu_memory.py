@@ -2,6 +2,83 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.trials import Trial, trials
+
+_WEIGHT = {"float32": 4, "bfloat16": 2, "mixed": 2}  # bytes of a number that computes
+_STATE = {"float32": 4, "bfloat16": 2, "mixed": 4}  # bytes of a number that is kept
+_KEPT = {"sgd": 0, "momentum": 1, "adamw": 2}  # numbers a trained parameter
+
+
+def _fixed(parameters: int, trained: int, precision: str, optimizer: str) -> int:
+    weights = _WEIGHT[precision] * parameters
+    gradients = _WEIGHT[precision] * trained
+    copies = 4 * trained if precision == "mixed" else 0
+    return weights + gradients + copies + _KEPT[optimizer] * _STATE[precision] * trained
+
+
+def _tried(
+    setting: str, precision: str, optimizer: str, *slips: tuple[int, str], trained: int = 1000
+) -> Trial:
+    given = {"parameters": 1000, "trained": trained, "precision": precision, "optimizer": optimizer}
+    return Trial(setting, given, _fixed(**given), slips)
+
+
+_TRIALS = (
+    _tried(
+        "plain SGD in float32",
+        "float32",
+        "sgd",
+        (4_000, "Every trained parameter has a gradient as well."),
+        (2_000, "These are numbers. How many bytes has each?"),
+    ),
+    _tried(
+        "momentum in float32",
+        "float32",
+        "momentum",
+        (8_000, "Momentum keeps one number for each parameter."),
+    ),
+    _tried(
+        "AdamW in float32",
+        "float32",
+        "adamw",
+        (12_000, "AdamW keeps two numbers for each parameter, and not one."),
+    ),
+    _tried(
+        "AdamW in pure 16 bits",
+        "bfloat16",
+        "adamw",
+        (16_000, "In pure 16 bits every number has two bytes."),
+        (12_000, "In pure 16 bits the states have two bytes a number, too."),
+    ),
+    _tried(
+        "SGD in mixed precision",
+        "mixed",
+        "sgd",
+        (4_000, "Mixed precision keeps a copy of the weights in float32."),
+    ),
+    _tried(
+        "AdamW in mixed precision",
+        "mixed",
+        "adamw",
+        (12_000, "The float32 copy of the weights and the states: which of them is missing?"),
+        (8_000, "In mixed precision the states are float32."),
+    ),
+    _tried(
+        "a tenth trained, the rest frozen",
+        "bfloat16",
+        "adamw",
+        (8_000, "A frozen weight has neither a gradient nor states."),
+        (800, "The frozen weights are still in memory."),
+        trained=100,
+    ),
+    _tried(
+        "a tenth trained, in mixed precision",
+        "mixed",
+        "adamw",
+        (7_000, "The float32 copy is there for the trained weights alone."),
+        trained=100,
+    ),
+)
 
 EXERCISES = {
     "largest batch of a card": Exercise(
@@ -33,6 +110,13 @@ EXERCISES = {
         ),
         dots=1,
         minutes=2,
+    ),
+    "the fixed part": Exercise(
+        "Three sums: weights, gradients, states. For each ask: how many numbers, of how many "
+        "bytes? In mixed precision the copy of the weights is one more number that is kept.",
+        trials(*_TRIALS),
+        dots=3,
+        minutes=12,
     ),
 }
 

@@ -2,6 +2,36 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.trials import Trial, trials
+
+
+def _tried(setting: str, batch: int, size: int, devices: int, *slips: tuple[float, str]) -> Trial:
+    given = {"global_batch": batch, "batch_size": size, "devices": devices}
+    accumulation, rest = divmod(batch, size * devices)
+    return Trial(setting, given, ValueError if rest else accumulation, slips)
+
+
+_TRIALS = (
+    _tried("one device, all of it at once", 8, 8, 1),
+    _tried(
+        "one device",
+        32,
+        8,
+        1,
+        (8, "That is the batch on the device."),
+    ),
+    _tried(
+        "several devices",
+        256,
+        4,
+        8,
+        (64, "All devices work at once. Divide by their number as well."),
+        (512, "More devices need less accumulation."),
+    ),
+    _tried("a batch that the devices cannot share evenly", 100, 8, 4),
+    _tried("a batch smaller than what the devices take at once", 8, 4, 4),
+    _tried("sixteen devices", 512, 4, 16),
+)
 
 EXERCISES = {
     "accumulation for 512": Exercise(
@@ -33,6 +63,13 @@ EXERCISES = {
         ),
         dots=1,
         minutes=3,
+    ),
+    "an accumulation for any batch": Exercise(
+        "How many examples do all devices take at once? `divmod(a, b)` gives how often b goes into "
+        "a, and what is left over.",
+        trials(*_TRIALS),
+        dots=3,
+        minutes=10,
     ),
 }
 

@@ -38,10 +38,11 @@ class Breakdown:
     temporary
         What the backward pass or the update makes and throws away.
 
-    ``breakdown.activations`` is the most of that part at any moment. ``peak`` is the most of all
-    together, so it may be less than the sum of the parts: activations are gone when the last
-    gradients come. Two breakdowns add moment by moment, as for two models on one card, and ``<``
-    compares their peaks. ``notes`` are sentences on what deserves a second look.
+    ``peak`` is the most of all together, and ``at_peak`` the bytes by part at that moment, which
+    add up to it. ``breakdown.activations`` is the most of that part at any moment, and that may be
+    another one: activations are gone when the last gradients come. Two breakdowns add moment by
+    moment, as for two models on one card, and ``<`` compares their peaks. ``notes`` are sentences
+    on what deserves a second look.
 
     Raises ``ValueError`` for an unknown moment or part, or a negative number of bytes.
 
@@ -79,9 +80,14 @@ class Breakdown:
         return max(self.moments, key=lambda moment: sum(self.moments[moment].values()))
 
     @property
+    def at_peak(self) -> dict[str, int]:
+        """The bytes of each part at the fullest moment; together they are the peak."""
+        return dict(self.moments[self.when])
+
+    @property
     def peak(self) -> int:
         """The most bytes at one instant."""
-        return sum(self.moments[self.when].values())
+        return sum(self.at_peak.values())
 
     def __add__(self, other: object) -> "Breakdown":
         if not isinstance(other, Breakdown):
@@ -110,7 +116,7 @@ class Breakdown:
         return {name: (getattr(self, name) - getattr(other, name)) / other.peak for name in names}
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{part} {gib(getattr(self, part))}" for part in PARTS)
+        parts = ", ".join(f"{part} {gib(count)}" for part, count in self.at_peak.items())
         first = f"Breakdown: peak {gib(self.peak)} in the {self.when} ({parts})"
         return "\n  ".join((first, *self.notes))
 

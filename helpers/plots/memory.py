@@ -92,19 +92,20 @@ def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = Non
     for row, breakdown in enumerate(breakdowns.values()):
         left = 0.0
         for part in STACKED:
-            width = breakdown.moments[breakdown.when][part] / size
+            width = breakdown.at_peak[part] / size
             (bar,) = axes.barh(row, width, left=left, height=0.7, label=part if row == 0 else "")
             _mark_part(bar, part)
             left += width
         axes.annotate(
-            f"{left:,.1f}", (left, row), (4, 0), textcoords="offset points", va="center", color=GREY
-        )
+            f"{left:,.1f}", (left, row), (4, 0), textcoords="offset points", va="center", color=GREY,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # the card's line is below
+        )  # fmt: skip
     axes.set_yticks(range(len(breakdowns)), list(breakdowns))
     axes.set_ylabel("setting")
     axes.invert_yaxis()
     axes.margins(x=0.12)
     if card:
-        axes.axvline(card * 1e9 / 2**30, color="black", lw=1.5)
+        axes.axvline(card * 1e9 / 2**30, color="black", lw=1.5, zorder=0)
         axes.annotate(
             f"card of {card:g} GB", (card * 1e9 / 2**30, 1.01), xycoords=("data", "axes fraction"),
             ha="center", va="bottom", fontsize="small",
