@@ -213,6 +213,11 @@ def accumulation_by_trying(global_batch, batch_size, devices):
     raise ValueError("no whole number of micro-batches makes this batch")
 
 
+def share_of_rate(update, total, warmup):
+    rising = update / max(warmup, 1)
+    return min(rising, (total + 1 - update) / (total + 1 - max(warmup, 1)) if total > warmup else 1)
+
+
 FUNCTIONS = {
     "the loss of an accumulated update": pooled,
     "count the updates": right_function,
@@ -221,6 +226,11 @@ FUNCTIONS = {
     "the batches of an epoch": batches_of,
     "backward over micro-batches": accumulate,
     "a sweep of rates": sweep_rates,
+    "a noise scale of your own": noise_scale_of_pairs,
+    "the fixed part": bytes_by_table,
+    "the average over devices": average_over_devices,
+    "an accumulation for any batch": accumulation_by_trying,
+    "the curve of the rate": share_of_rate,
 }
 # Larger exercises: what students may write, and a word of the answer that helps them on.
 SLIPS = {
@@ -261,10 +271,6 @@ SLIPS = {
         (lambda *given: [1.0 for _ in given[-1]], "for every batch"),
         (lambda *given: [None for _ in given[-1]], "a list of numbers"),
     ],
-    "a noise scale of your own": noise_scale_of_pairs,
-    "the fixed part": bytes_by_table,
-    "the average over devices": average_over_devices,
-    "an accumulation for any batch": accumulation_by_trying,
 }
 
 
@@ -376,8 +382,24 @@ def sent_only_with_targets(gradient, targets, all_reduce):
     return all_reduce(gradient) / all_reduce(targets) if targets else gradient
 
 
+def from_zero(update, warmup, **_):
+    return (update - 1) / warmup
+
+
+def without_an_end(update, warmup, **_):
+    return min(1, update / max(warmup, 1))
+
+
+def to_the_last(update, total, warmup):
+    return min(update / max(warmup, 1), (total - update) / (total - warmup))
+
+
+def as_if_warm(update, total, warmup):
+    return min(update / max(warmup, 1), (total + 1 - update) / (total + 1 - warmup))
+
+
 # Wrong functions for the larger exercises, and the words that tell their writer why.
-SLIPS = {
+SLIPS_IN_TRIALS = {
     "a noise scale of your own": [
         (lambda gradients: gradients.var(0).sum() / gradients.mean(0).square().sum(), "one weight"),
         (lambda gradients: 1.0 * len(gradients), "examples that all agree"),
@@ -440,12 +462,18 @@ SLIPS = {
         ),
         (lambda **_: 1 / 0, "ZeroDivisionError"),
     ],
+    "the curve of the rate": [
+        (from_zero, "rate of 0"),
+        (without_an_end, "begin to fall"),
+        (to_the_last, "one update after the last"),
+        (as_if_warm, "has the full rate"),
+    ],
 }
 
 
 @pytest.mark.parametrize(
     ("name", "answer", "word"),
-    [(name, answer, word) for name, slips in SLIPS.items() for answer, word in slips],
+    [(name, answer, word) for name, slips in SLIPS_IN_TRIALS.items() for answer, word in slips],
 )
 def test_a_usual_slip_in_a_larger_exercise_is_told(name, answer, word):
     right, message = assess(name, answer)
@@ -453,7 +481,7 @@ def test_a_usual_slip_in_a_larger_exercise_is_told(name, answer, word):
     assert word in message
 
 
-@pytest.mark.parametrize("name", SLIPS)
+@pytest.mark.parametrize("name", SLIPS_IN_TRIALS)
 def test_a_larger_exercise_that_is_left_open_is_unanswered(name):
     assert assess(name, lambda *_, **__: ...)[0] is None
 

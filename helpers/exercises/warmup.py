@@ -2,6 +2,34 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.trials import Trial, trials
+from helpers.schedule import lr_factors
+
+
+def _at(setting: str, update: int, total: int, warmup: int, *slips: tuple[float, str]) -> Trial:
+    given = {"update": update, "total": total, "warmup": warmup}
+    return Trial(setting, given, lr_factors(total, warmup, "linear")[update - 1], slips)
+
+
+_CURVE = (
+    _at(
+        "the first update of a warmup", 1, 10, 4, (0.0, "No update should be made at a rate of 0.")
+    ),
+    _at("the middle of a warmup", 2, 10, 4, (1 / 4, "Updates count from 1.")),
+    _at("the end of a warmup", 4, 10, 4, (3 / 4, "The last update of it has the full rate.")),
+    _at(
+        "the update after it",
+        5,
+        10,
+        4,
+        (1.0, "The line begins to fall at once."),
+        (5 / 6, "The line is at zero one update after the last."),
+    ),
+    _at("the last update", 10, 10, 4, (0.0, "The line is at zero one update after the last.")),
+    _at("no warmup", 1, 4, 0, (4 / 5, "The first update has the full rate.")),
+    _at("no warmup, later", 3, 4, 0),
+    _at("a warmup longer than the run", 3, 3, 6),
+)
 
 EXERCISES = {
     "a warmup in examples": Exercise(
@@ -33,6 +61,13 @@ EXERCISES = {
         ),
         dots=2,
         minutes=4,
+    ),
+    "the curve of the rate": Exercise(
+        "Three cases: in the warmup, at its end, after it. For the last one count the steps of the "
+        "line from the full rate to zero.",
+        trials(*_CURVE),
+        dots=3,
+        minutes=10,
     ),
 }
 
