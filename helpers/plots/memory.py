@@ -97,8 +97,8 @@ def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = Non
             _mark_part(bar, part)
             left += width
         axes.annotate(
-            f"{left:,.1f}", (left, row), (4, 0), textcoords="offset points", va="center", color=GREY,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # the card's line is below
+            f"{left:,.1f}", (left, row), (4, 0), textcoords="offset points", va="center",
+            color=GREY, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
     axes.set_yticks(range(len(breakdowns)), list(breakdowns))
     axes.set_ylabel("setting")
