@@ -93,19 +93,13 @@ def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = Non
         left = 0.0
         for part in STACKED:
             width = breakdown.at_peak[part] / size
-            label = part if row == 0 else ""
-            (bar,) = axes.barh(row, width, left=left, height=0.7, label=label)
+            (bar,) = axes.barh(row, width, left=left, height=0.7, label=part if row == 0 else "")
             _mark_part(bar, part)
             left += width
         axes.annotate(
-            f"{left:,.1f}",
-            (left, row),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            color=GREY,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # above the card's line
-        )
+            f"{left:,.1f}", (left, row), (4, 0), textcoords="offset points", va="center",
+            color=GREY, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
     axes.set_yticks(range(len(breakdowns)), list(breakdowns))
     axes.set_ylabel("setting")
     axes.invert_yaxis()
