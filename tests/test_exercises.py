@@ -464,7 +464,7 @@ SLIPS_IN_TRIALS = {
     ],
     "the curve of the rate": [
         (from_zero, "rate of 0"),
-        (without_an_end, "begin to fall"),
+        (without_an_end, "begins to fall"),
         (to_the_last, "one update after the last"),
         (as_if_warm, "has the full rate"),
     ],
