@@ -401,7 +401,7 @@ def random_texts(chance):
 def site(book):
     """The address of the site on this machine."""
     if not (book / "_static" / "pyodide").exists():
-        missing("npm has not brought in Pyodide (make book does it)")
+        pytest.skip("npm has not brought in Pyodide (make book does it)")
     quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(quiet, directory=book)
