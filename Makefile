@@ -20,8 +20,8 @@ endif
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 PYODIDE := book/node_modules/pyodide/compiled.zip
-TRAINING := $(wildcard notebooks/0[1-6]*.ipynb)
-NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
+TRAINING := $(wildcard notebooks/0[1-3]*.ipynb)
+NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 600 -p no:cacheprovider
 
 .PHONY: lab test notebooks evidence student book address bench gpu-check lint clean install
 .DEFAULT_GOAL := lab

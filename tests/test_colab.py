@@ -117,7 +117,7 @@ def test_notebook_runs_there_from_its_first_cell(colab, tmp_path, monkeypatch):
     # The last one trains, measures, moves widgets, and shows what the others found.
     notebook = nbformat.read(PATHS[-1], as_version=4)
     NotebookClient(
-        notebook, kernel_name="colab", timeout=300, resources={"metadata": {"path": str(content)}}
+        notebook, kernel_name="colab", timeout=600, resources={"metadata": {"path": str(content)}}
     ).execute()
     printed = [
         output.text
