@@ -150,9 +150,11 @@ class Decoder(nn.Module):
                 x = checkpoint(block, x, *angles, use_reentrant=False)
             else:
                 x = block(x, *angles)
-        x, targets = self.norm(x).flatten(0, 1), targets.flatten()
+        targets = targets.flatten()
         if self.loss_chunk is None:
-            return self._sum_of_losses(x, targets) / len(targets)
+            # The stream under the norm stays until the end, as it does in Transformers.
+            return self._sum_of_losses(self.norm(x).flatten(0, 1), targets) / len(targets)
+        x = self.norm(x).flatten(0, 1)
         pieces = zip(x.split(self.loss_chunk), targets.split(self.loss_chunk))
         losses = [checkpoint(self._sum_of_losses, *piece, use_reentrant=False) for piece in pieces]
         return sum(losses) / len(targets)

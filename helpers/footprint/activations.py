@@ -225,7 +225,8 @@ def updating_backward(setting: Setting) -> Iterator[tuple[int, int, int]]:
         size = 0 if stage.now is None else sizes[stage.now]
         working = tokens * stage.temporary + temporary_of_tensor(setting, size)
         yield waits + e * size, others + tokens * stage.kept + extra, working
-    yield table, 0, stream + update + 2 * waits
+    yield table, 0, stream + 2 * waits  # the two halves, and their sum
+    yield table, 0, stream + update
 
 
 def _copies_stream(setting: Setting) -> bool:
