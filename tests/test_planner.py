@@ -23,7 +23,6 @@ from helpers.planner.fields import FIELDS, number, share
 from helpers.planner.fitting import METHODS, largest_batch
 from helpers.planner.tools import as_text
 from helpers.settings import TOOLS, settings_for
-from tests.conftest import missing
 
 OOM = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of "

@@ -181,7 +181,7 @@ def test_the_mean_lies_within_its_runs(values):
     assert runs.error == pytest.approx(statistics.stdev(values) / math.sqrt(len(values)))
 
 
-@pytest.mark.parametrize("runs", [3, 4, 5, 8])
+@pytest.mark.parametrize("runs", [3, 5])
 def test_another_computer_seldom_overturns_a_true_claim_nor_bears_out_a_false_one(runs):
     """Ten thousand computers, each with its own noise of a toy experiment.
 
