@@ -211,6 +211,9 @@ def table(found: dict[str, dict[str, list[tuple[Column, Finding]]]]) -> Iterator
         "arithmetic, or every run agrees; “lost” is a claim that failed there. A claim is to keep "
         f"{SURE:g}.\n"
     )
+    missing = [path.stem for path in NOTEBOOKS if path.stem not in found]
+    if missing:
+        yield f"Not run with the code as it is now: {', '.join(missing)}.\n"
     for stem, of_claims in found.items():
         yield f"\n## {stem}\n"
         yield "| claim | columns | borne out | worst distance | there it was |"

@@ -110,4 +110,5 @@ def test_the_table_shows_the_worst_column():
     lines = list(table(found))
     assert "| A. | 2 | 1 | 2.5 | x = 2 (python-docs, seed 1, all threads, avx2) |" in lines
     assert any(line.startswith("| B. | 1 | 1 | exact |") for line in lines)
+    assert any(line.startswith("Not run with the code as it is now: 01_batches,") for line in lines)
     assert any("| C. | 2 | 1 | lost | y = 3 (python-docs" in line for line in lines)
