@@ -35,7 +35,7 @@ SETTINGS = {
     "notebook-extension/tracker": '{"windowingMode": "none"}',
     "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
 }
-MINUTES_10 = 600_000  # in milliseconds, of one notebook on a slow machine
+MINUTES_20 = 1_200_000  # in milliseconds, of one notebook on a slow machine
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def run_all(chromium, lab, path):
     last = page.locator(".jp-CodeCell .jp-InputPrompt").last
     sync_api.expect(last).not_to_have_text("[ ]:", timeout=60_000)
     waiting = page.locator(".jp-InputPrompt", has_text="[*]")
-    sync_api.expect(waiting).to_have_count(0, timeout=MINUTES_10)
+    sync_api.expect(waiting).to_have_count(0, timeout=MINUTES_20)
     return page
 
 
