@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from helpers.exercises.questions import ask, no, yes
-from helpers.exercises.reviews import Exercise, number
+from helpers.exercises.reviews import Exercise, number, of_a_function
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,12 +23,11 @@ _SETTINGS = {  # the sum of the gradients of its targets, and how many they are,
 }
 
 
-def _average(answer: object) -> str | None:
+@of_a_function
+def _average(answer: Callable[..., Any]) -> str | None:
     """Review a function that each device calls with its own part of an update."""
     import torch
 
-    if not callable(answer):
-        return f"a function is asked for, not {answer!r}."
     for setting, held in _SETTINGS.items():
         sums = [torch.tensor(numbers, dtype=torch.float64) for numbers, _ in held]
         counts = [count for _, count in held]

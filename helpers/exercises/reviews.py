@@ -66,14 +66,24 @@ def numbers(*reviews: tuple[str, Review]) -> Review:
     return review
 
 
+def of_a_function(review: Callable[[Callable[..., Any]], str | None]) -> Review:
+    """Return the review of an answer that must be a function, before it is called."""
+
+    def checked(answer: object) -> str | None:
+        if not callable(answer):
+            return f"a function is asked for, not {answer!r}."
+        return review(answer)
+
+    return checked
+
+
 def function(
     right: Callable[..., float], draw: Callable[[random.Random], dict[str, int]]
 ) -> Review:
     """Review a function by calling it for many sizes, drawn from a fixed seed."""
 
-    def review(answer: object) -> str | None:
-        if not callable(answer):
-            return f"a function is asked for, not {answer!r}."
+    @of_a_function
+    def review(answer: Callable[..., Any]) -> str | None:
         generator = random.Random(0)
         for _ in range(200):
             sizes = draw(generator)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from helpers.exercises.reviews import Review
+from helpers.exercises.reviews import Review, _plain, of_a_function
 
 
 class Trial(NamedTuple):
@@ -24,9 +24,8 @@ class Trial(NamedTuple):
 def trials(*each: Trial) -> Review:
     """Review a function by calling it in each setting, in order; say where it goes wrong first."""
 
-    def review(answer: object) -> str | None:
-        if not callable(answer):
-            return f"a function is asked for, not {answer!r}."
+    @of_a_function
+    def review(answer: Callable[..., Any]) -> str | None:
         return next(filter(None, (_problem(answer, trial) for trial in each)), None)
 
     return review
@@ -36,12 +35,11 @@ def _problem(function: Callable[..., Any], trial: Trial) -> str | None:
     shown = ", ".join(f"{name}={_short(value)}" for name, value in trial.arguments.items())
     where = f"with {trial.setting} ({shown})"
     try:
-        value = function(**copy.deepcopy(trial.arguments))
+        value = _plain(function(**copy.deepcopy(trial.arguments)))
     except Exception as error:
         if trial.right is ValueError and isinstance(error, ValueError):
             return None
         return f"{where} it raises {type(error).__name__}: {error}"
-    value = value.item() if getattr(value, "shape", None) == () else value
     if value is ...:
         return "unanswered"
     if trial.right is ValueError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from helpers.exercises.reviews import Review, _plain
+from helpers.exercises.reviews import Review, _plain, of_a_function
 
 
 class Off(Exception):  # noqa: N818
@@ -17,9 +17,8 @@ class Open(Exception):  # noqa: N818
 def written(attempt: Callable[[Callable[..., Any]], None]) -> Review:
     """Review a function by an ``attempt`` that calls it, and raises ``Off`` where it is wrong."""
 
-    def review(answer: object) -> str | None:
-        if not callable(answer):
-            return f"a function is asked for, not {answer!r}."
+    @of_a_function
+    def review(answer: Callable[..., Any]) -> str | None:
         try:
             attempt(answer)
         except Open:
