@@ -33,6 +33,7 @@ import nbformat
 from tqdm.auto import tqdm
 
 from helpers import claims, data, device, model, train
+from tests.map import HELPERS, imports, known, room, survey
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "build" / "evidence"
@@ -123,20 +124,34 @@ def run(path: Path, seed: int, text: str) -> list[Finding]:
 def fingerprint(path: Path) -> str:
     """Return digits that change when code does from which the numbers of a notebook's claims come.
 
-    Layout, comments, docstrings, exercises, what only shows something, and what other tests hold to
-    the digit are no part of it.
+    Layout, comments, docstrings, exercises, what only shows something, what other tests hold to the
+    digit, and files that the notebook does not lead to are no part of it.
     """
-    cells = nbformat.read(path, as_version=4).cells
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     digest = hashlib.sha256()
     for cell in cells:
-        if cell.cell_type == "code" and not re.search(r"^check\(", cell.source, re.MULTILINE):
+        if not re.search(r"^check\(", cell.source, re.MULTILINE):
             statements = _without_docstrings(cell.source).body
             measuring = [ast.dump(node) for node in statements if not _only_shows(node)]
             digest.update("".join(measuring).encode())
-    for module in sorted((ROOT / "helpers").rglob("*.py")):
-        if module.relative_to(ROOT / "helpers").parts[0].removesuffix(".py") not in SHOWING | EXACT:
-            digest.update(ast.dump(_without_docstrings(module.read_text("utf-8"))).encode())
+    for file in _files_behind("\n".join(cell.source for cell in cells)):
+        digest.update(ast.dump(_without_docstrings(file.read_text("utf-8"))).encode())
     return digest.hexdigest()
+
+
+def _files_behind(code: str) -> Iterator[Path]:
+    """Yield the files of ``helpers`` that code leads to, without those that only show."""
+    house = survey(HELPERS)
+    found: set[str] = set()
+    waiting = {known(name, house.files) for name in imports(code)}
+    while waiting:
+        name = waiting.pop()
+        ours = name in house.files and "." in name  # the package itself only has a version
+        if ours and name not in found and room(name) not in SHOWING | EXACT:
+            found.add(name)
+            waiting |= house.arrows[name]
+    for name in sorted(found):
+        yield house.files[name]
 
 
 def _only_shows(node: ast.stmt) -> bool:

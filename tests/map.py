@@ -5,6 +5,7 @@ package with all that is in it.
 """
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -49,7 +50,8 @@ def survey(folder: Path) -> House:
     files = {dotted(path, folder): path for path in sorted(folder.rglob("*.py"))}
     arrows, outside = {}, {}
     for name, path in files.items():
-        imported = set(imports(path, name))
+        package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+        imported = set(imports(path.read_text("utf-8"), package))
         ours = {known(one, files) for one in imported if one.split(".")[0] == folder.name}
         arrows[name] = ours - {name}
         outside[name] = {one.split(".")[0] for one in imported} - {folder.name}
@@ -61,14 +63,16 @@ def dotted(path: Path, folder: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, name: str):
-    """Yield the dotted name of all that a file imports, with the name after ``import`` on it."""
-    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def imports(code: str, package: Sequence[str] = ()):
+    """Yield the dotted name of all that code imports, with the name after ``import`` on it.
+
+    ``package`` is what it lies in, for imports that begin with a dot.
+    """
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else []
+            start = [*package][: len(package) - node.level + 1] if node.level else []
             module = [*start, *([node.module] if node.module else [])]
             yield from (".".join([*module, alias.name]) for alias in node.names)
 

@@ -1,5 +1,8 @@
 """A reader's way in: JupyterLab in a real Chromium, "Run all", and sliders moved by key and mouse.
 
+The kernels work as on another computer than the one that stored the outputs: with other code for
+the processor, and sums cut into other parts. Every claim is to hold there too.
+
 It needs Chromium on the path. Where ``BROWSER=required`` is set, as in the continuous checks,
 a missing one is a failure.
 """
@@ -30,6 +33,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SCREENSHOTS = ROOT / "build" / "screenshots"
+ANOTHER_COMPUTER = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "2", "CLAIMS": "strict"}
 SETTINGS = {
     # All cells stay in the page, so that the test can look at each of them.
     "notebook-extension/tracker": '{"windowingMode": "none"}',
@@ -59,7 +63,8 @@ def lab(tmp_path_factory):
         *(sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser"),
         *(f"--port={port}", "--IdentityProvider.token=", f"--notebook-dir={notebooks}"),
     )
-    environment = os.environ | {
+    environment = os.environ | ANOTHER_COMPUTER
+    environment |= {
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }

@@ -112,3 +112,10 @@ def test_the_table_shows_the_worst_column():
     assert any(line.startswith("| B. | 1 | 1 | exact |") for line in lines)
     assert any(line.startswith("Not run with the code as it is now: 01_batches,") for line in lines)
     assert any("| C. | 2 | 1 | lost | y = 3 (python-docs" in line for line in lines)
+
+
+def test_only_the_files_behind_a_notebook_count():
+    behind = {path.name for path in evidence._files_behind("import helpers\n" + NOTEBOOK)}
+    assert {"claims.py", "data.py", "world.py", "replicates.py"} <= behind
+    assert not {"sweep.py", "train.py", "plots.py", "parallel.py"} & behind
+    assert "train.py" in {p.name for p in evidence._files_behind("from helpers.sweep import sweep")}
