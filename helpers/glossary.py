@@ -35,5 +35,5 @@ def define(term: str) -> None:
     known = entries()
     found = one_of("term", term.lower() if isinstance(term, str) else term, sorted(known))
     meaning, words = known[found]
-    print(textwrap.fill(f"{found}: {meaning}", WIDTH))
-    print(textwrap.fill(words, WIDTH))
+    print(textwrap.fill(f"{found}: {meaning}", WIDTH, break_on_hyphens=False))
+    print(textwrap.fill(words, WIDTH, break_on_hyphens=False))
