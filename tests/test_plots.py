@@ -79,6 +79,7 @@ def drawn():
         "timeline": plots.run_timeline(plan, lr_factors(30, 3, "cosine")),
         "rate and batch": plots.rate_and_batch(RAMPED),
         "landscape": plots.rate_landscape(swept(LANDSCAPE)),
+        "less than a decade": plots.rate_landscape(swept(LANDSCAPE, (1e-3, 2e-3, 4e-3))),
         "rules": plots.rate_landscape(swept(LANDSCAPE), chosen=64, reference=16),
         "best": plots.best_rate_against_batch(
             {name: [swept(LANDSCAPE).best(size) for size in LANDSCAPE] for name in ("SGD", "AdamW")}
