@@ -8,6 +8,7 @@ take out.
 
 import argparse
 import re
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -79,6 +80,7 @@ def main() -> None:
     folder = parser.parse_args().to
     for kind in ("student", "nbgrader"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
+        shutil.copy(NOTEBOOKS / "glossary.md", folder / kind)  # the notebooks link to it
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         student = for_students(nbformat.read(path, as_version=4))
         nbformat.write(student, folder / "student" / path.name)

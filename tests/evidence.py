@@ -45,7 +45,7 @@ MACHINES = tuple(itertools.product(("1", "all"), ("default", "avx2", "best")))
 MOST_SEEDS = 20
 # What shows and asks, in notebooks and in helpers: no claim's number comes from it.
 SHOWING = {"print", "plots", "widgets", "tables", "table", "diagrams", "quiz", "exercises"}
-SHOWING |= {"check", "hint", "progress", "about"}
+SHOWING |= {"check", "hint", "progress", "about", "glossary", "define"}
 # What other tests hold to the digit: a change of a number there is red without any training.
 EXACT = {"plan", "planner", "schedule", "footprint", "shapes", "settings", "memory", "oom"}
 SURE = 3.0  # standard errors that every claim keeps from its bound

@@ -51,6 +51,15 @@ def test_every_link_inside_the_site_leads_somewhere(book):
                 assert f'id="{anchor}"' in pages[target], (path.name, link)
 
 
+def test_words_lead_to_their_entry_on_the_site(book):
+    for path in PATHS:
+        links = re.findall(
+            r'href="([^"]*glossary[^"]*)"', page(book, f"notebooks/{path.stem}.html")
+        )
+        assert "glossary.html" in {link.partition("#")[0] for link in links}
+        assert all(link.startswith("glossary.html") for link in links), links
+
+
 def test_words_can_be_searched_for(book):
     index = page(book, "searchindex.js")
     for word in ("accumul", "sharp", "epoch"):

@@ -10,6 +10,7 @@ a missing one is a failure.
 import itertools
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def lab(tmp_path_factory):
     notebooks.mkdir()
     for path in PATHS:
         nbformat.write(without_outputs(nbformat.read(path, as_version=4)), notebooks / path.name)
+    shutil.copy(ROOT / "notebooks" / "glossary.md", notebooks)
     for name, values in SETTINGS.items():
         settings = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         settings.parent.mkdir(parents=True)
@@ -212,6 +214,20 @@ def test_planner_shows_the_numbers_of_the_plan(chromium, lab):
     choose(page, output, "drop last", "True")
     sync_api.expect(words).to_contain_text("101")
     page.close()
+
+
+@pytest.mark.parametrize("term", ["batch", "gradient noise"])
+def test_a_word_leads_to_its_entry_without_a_network(chromium, lab, term):
+    context = chromium.new_context(viewport={"width": 1400, "height": 500})
+    context.route(lambda url: "127.0.0.1" not in url, lambda route: route.abort())
+    page = context.new_page()
+    page.goto(f"{lab}/workspaces/words/tree/{PATHS[0].name}?reset", timeout=60_000)
+    wait_until_idle(page)
+    anchor = term.replace(" ", "-")
+    page.locator(f"a[href*='glossary.md'][href$='#{anchor}']").click()
+    entry = page.locator(".jp-MarkdownViewer h2", has_text=re.compile(f"^{term}"))
+    sync_api.expect(entry).to_be_in_viewport(timeout=60_000)
+    context.close()
 
 
 def choose(page, output, label, value):

@@ -23,6 +23,8 @@ VERSIONS = {
 MOVES = """
 import IPython, ipywidgets
 from helpers import widgets
+from helpers.glossary import define
+define("nats")
 box = widgets.plan_explorer()
 *sliders, words, picture = box.children
 seen = set()
@@ -97,8 +99,9 @@ def test_set_up_brings_in_the_helpers_and_widgets_work(colab):
     before = versions(python)
     done = run(f"{SET_UP}\n{MOVES}", content, python=python, **environment)
     assert done.returncode == 0, done.stderr
-    ready, found = done.stdout.splitlines()
+    ready, *entry, found = done.stdout.splitlines()
     assert ready == "helpers is ready."
+    assert entry[0].startswith("nats: The unit of a loss")  # the page is in the package
     assert kind != "as in Colab" or found == "7.34.0 7.7.1"
     # Nothing was changed or added but the helpers, so nothing asks for a restart.
     assert [name for name, _ in set(versions(python)) - set(before)] == ["batch-notebooks"]

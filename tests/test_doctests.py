@@ -11,6 +11,7 @@ WITH_EXAMPLES = {
     f"helpers.{name}"
     for name in (
         "_words",
+        "glossary",
         "plan.run",
         "plan.backward",
         "plan.log",

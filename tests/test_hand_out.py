@@ -89,5 +89,6 @@ def test_the_command_writes_both_kinds(tmp_path):
     for kind in ("student", "nbgrader"):
         written = sorted((tmp_path / kind).glob("*.ipynb"))
         assert [path.name for path in written] == [path.name for path in PATHS]
+        assert (tmp_path / kind / "glossary.md").exists()
         for path in written:
             nbformat.validate(read(path))

@@ -3,7 +3,7 @@ import importlib
 import inspect
 import math
 import pkgutil
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import matplotlib.pyplot as plt
 import pytest
@@ -57,6 +57,7 @@ TWO_GIB = Breakdown({"update": {"parameters": GIB, "states": GIB}})
 LANDSCAPE = {4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, 3.0], 64: [3.6, 3.0, 9.0]}
 
 
+ALL_LOST = swept({4: [3.0, 2.0, math.nan], 16: [3.2, 2.4, math.nan], 64: [3.6, math.nan, 9.0]})
 RAMPED = {
     "constant": (RunPlan(16, 2, epochs=2, tokens=160), [0.1] * 16),
     "ramp": (RunPlan(16, 2, epochs=2, tokens=160, ramp=batch_ramp(2, {4: 4, 8: 8})), [0.2] * 9),
@@ -78,6 +79,7 @@ def drawn():
         "timeline": plots.run_timeline(plan, lr_factors(30, 3, "cosine")),
         "rate and batch": plots.rate_and_batch(RAMPED),
         "landscape": plots.rate_landscape(swept(LANDSCAPE)),
+        "less than a decade": plots.rate_landscape(swept(LANDSCAPE, (1e-3, 2e-3, 4e-3))),
         "rules": plots.rate_landscape(swept(LANDSCAPE), chosen=64, reference=16),
         "best": plots.best_rate_against_batch(
             {name: [swept(LANDSCAPE).best(size) for size in LANDSCAPE] for name in ("SGD", "AdamW")}
@@ -160,6 +162,54 @@ def test_diverged_run_is_a_cross_and_the_best_has_a_ring():
     rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert [line.get_xdata()[0] for line in crosses] == [1e-2]
     assert sorted(line.get_xdata()[0] for line in rings) == [1e-3, 1e-2]
+
+
+def words(axes):
+    """Return the legend's words, or none where there is no legend."""
+    legend = axes.get_legend()
+    return [text.get_text() for text in legend.get_texts()] if legend else []
+
+
+def test_rings_and_crosses_are_in_a_legend():
+    assert words(drawn()["rates"].axes[0]) == ["best rate", "lost"]
+    assert words(drawn()["landscape"].axes[0]) == ["best rate", "lost"]
+    assert words(drawn()["warmups"].axes[0]) == ["chosen", "lost"]
+    assert words(plots.loss_by_warmup(WARMED, 4).axes[0]) == ["lost"]
+    assert words(plots.rate_landscape(swept({4: [3.0, 2.0, 2.5]})).axes[0]) == ["best rate"]
+
+
+@pytest.mark.parametrize("name", ["rates", "landscape", "rules", "warmups"])
+def test_crosses_lie_apart_inside_the_frame_and_rings_too(name):
+    picture = drawn()[name] if name != "landscape" else plots.rate_landscape(ALL_LOST)
+    picture.png()
+    (axes,) = picture.axes
+    frame = axes.get_window_extent()
+    places = {"x": [], "o": []}
+    for line in axes.lines:
+        if line.get_marker() == "x" or line.get_markersize() > 12:
+            half = line.get_markersize() / 2 * picture.dpi / 72
+            (x, y), *more = axes.transData.transform(line.get_xydata())
+            assert more == []
+            assert frame.x0 <= x - half < x + half <= frame.x1
+            assert frame.y0 <= y - half < y + half <= frame.y1
+            places[line.get_marker()].append((x, y, 2 * half))
+    for (x, y, size), (u, v, _) in combinations(places["x"], 2):
+        assert math.hypot(x - u, y - v) >= size
+
+
+@pytest.mark.parametrize("name", drawn())
+def test_numbers_at_an_axis_do_not_touch(name):
+    picture = drawn()[name]
+    picture.png()
+    for axes in picture.axes:
+        for axis, start, end in ((axes.xaxis, "x0", "x1"), (axes.yaxis, "y0", "y1")):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+            shown = [one.label1 for one in ticks if low <= one.get_loc() <= high]
+            boxes = [label.get_window_extent() for label in shown if label.get_text()]
+            boxes.sort(key=lambda box: getattr(box, start))
+            for one, other in pairwise(boxes):
+                assert getattr(one, end) < getattr(other, start), (name, boxes)
 
 
 def test_all_diverged_is_no_crash():

@@ -64,9 +64,23 @@ def test_every_term_has_a_meaning_a_notebook_and_three_languages():
 def test_every_term_is_linked_from_its_first_mention():
     for term, meaning, _ in glossary():
         (name,) = re.findall(r"\((\w+\.ipynb)\)", meaning)
-        anchor = term.lower().replace(" ", "-")
-        address = f"{REPOSITORY}/blob/main/notebooks/glossary.md#{anchor}"
-        assert prose(ROOT / "notebooks" / name).count(f"]({address})") == 1, term
+        link = f"](glossary.md#{term.replace(' ', '-')})"
+        assert prose(ROOT / "notebooks" / name).count(link) == 1, term
+
+
+def test_headings_of_the_glossary_are_their_own_anchors():
+    """JupyterLab keeps capital letters in an anchor, and GitHub and the site do not."""
+    for term, _, _ in glossary():
+        assert re.fullmatch(r"[a-z0-9]+([ -][a-z0-9]+)*", term), term
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_the_glossary_is_beside_the_notebook_and_for_colab_on_the_web(path):
+    page = f"{REPOSITORY}/blob/main/notebooks/glossary.md"
+    links = LINK.findall(prose(path))
+    assert [link for link in links if link.startswith(page)] == [page]
+    assert links.count("glossary.md") == 1
+    assert "define(" in prose(path)
 
 
 def test_teachers_find_every_exercise_once_and_in_its_notebook():

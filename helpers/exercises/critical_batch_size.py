@@ -4,7 +4,7 @@ import math
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
-from helpers.exercises.trials import Trial, trials
+from helpers.exercises.written import Trial, trials
 
 
 def _noise_scale(answer: object) -> str | None:

@@ -2,7 +2,7 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
-from helpers.exercises.trials import Trial, trials
+from helpers.exercises.written import Trial, trials
 
 _WEIGHT = {"float32": 4, "bfloat16": 2, "mixed": 2}  # bytes of a number that computes
 _STATE = {"float32": 4, "bfloat16": 2, "mixed": 4}  # bytes of a number that is kept

@@ -2,7 +2,7 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
-from helpers.exercises.trials import Trial, trials
+from helpers.exercises.written import Trial, trials
 
 
 def _tried(setting: str, batch: int, size: int, devices: int, *slips: tuple[float, str]) -> Trial:

@@ -2,7 +2,7 @@
 
 from helpers.exercises.questions import ask, no, yes
 from helpers.exercises.reviews import Exercise, number
-from helpers.exercises.trials import Trial, trials
+from helpers.exercises.written import Trial, trials
 from helpers.schedule import lr_factors
 
 

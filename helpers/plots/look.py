@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 GREY = "#767676"
@@ -87,6 +88,18 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def log_x_axis(axes: Axes, *, labels: int = 8) -> None:
+    """Make x logarithmic, with plain numbers, and with no more of them than there is room for.
+
+    To be called when all is drawn, since the ticks depend on how far the axis reaches.
+    """
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    plain_log_ticks(axes.xaxis)
+    if 3 * math.log10(high / low) > labels:
+        axes.xaxis.set_major_locator(LogLocator())
+
+
 def plain_numbers(axis: Axis) -> None:
     """Write 20,000 for a tick, and not a power of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -97,9 +110,37 @@ def key(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", color=GREY, fontsize="small")
 
 
-def mark_lost(axes: Axes, rate: float, height: float, **look: Any) -> None:  # noqa: ANN401
-    """Put a cross for a run that was lost, at the upper edge and over it."""
-    axes.plot(rate, height, "x", ms=9, mew=2, clip_on=False, **look)
+def mark_lost(axes: Axes, lost: Sequence[tuple[float, dict[str, Any]]]) -> float:
+    """Put a cross for each (rate, look) of a run that was lost, above all that is drawn so far.
+
+    Crosses at one rate stand one above the other. Returns which share of the height is below them.
+    """
+    low, high = axes.get_ylim()
+    row = 0.07 * (high - low)
+    rows: dict[float, int] = {}
+    for rate, look in lost:
+        rows[rate] = rows.get(rate, 0) + 1
+        axes.plot(rate, high + (rows[rate] - 0.5) * row, "x", ms=8, mew=2, **look)
+    top = high + max(rows.values(), default=0) * row
+    axes.set_ylim(low, top)
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= high])
+    return (high - low) / (top - low)
+
+
+def explain_marks(axes: Axes, *, ring: str = "", lost: bool = False) -> None:
+    """Write above the axes what a ring means, and a cross if there is one."""
+    marks = []
+    if ring:
+        marks.append(_mark("o", ring, ms=10, mfc="none", mew=1.5))
+    if lost:
+        marks.append(_mark("x", "lost", ms=8, mew=2))
+    if marks:
+        corner = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        axes.legend(handles=marks, ncols=2, frameon=False, fontsize="small", **corner)
+
+
+def _mark(marker: str, label: str, **look: Any) -> Line2D:  # noqa: ANN401
+    return Line2D([], [], ls="", marker=marker, label=label, color=GREY, mec=GREY, **look)
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:

@@ -103,7 +103,7 @@ def memory_bars(breakdowns: Mapping[str, Breakdown], *, card: float | None = Non
     axes.set_yticks(range(len(breakdowns)), list(breakdowns))
     axes.set_ylabel("setting")
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.set_xlim(0, 1.15 * max([*peaks, (card or 0) * 1e9]) / size)  # room for the last number
     if card:
         axes.axvline(card * 1e9 / 2**30, color="black", lw=1.5, zorder=0)
         axes.annotate(

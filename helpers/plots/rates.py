@@ -15,7 +15,9 @@ from helpers.plots.look import (
     batch_axis,
     batch_colour,
     batch_marker,
+    explain_marks,
     key,
+    log_x_axis,
     mark_lost,
     name_ends,
     new_axes,
@@ -23,19 +25,23 @@ from helpers.plots.look import (
 from helpers.schedule import scale_lr
 from helpers.sweep import Best, SweepResult
 
+MARGIN = 0.08  # so that a ring at the end of a line is not cut by the frame
+
 
 def loss_against_rate(rates: Sequence[float], losses: Mapping[int, Sequence[float]]) -> Picture:
     """Draw final held-out loss against learning rate, a line for each batch size.
 
     A run that was lost (NaN) is a cross at the upper edge; the best rate of a batch has a ring.
+    A legend says so.
     """
     figure = Picture(
         f"final held-out loss against learning rate on a logarithmic axis, one line for each of "
         f"the batch sizes {', '.join(map(str, losses))}; a ring marks the best rate of each."
     )
     axes = new_axes(figure, "learning rate", "held-out loss (nats a token)")
+    axes.margins(MARGIN)
     axes.set_xscale("log")
-    ends = []
+    ends, lost = [], []
     for batch_size, values in losses.items():
         colour, marker = batch_colour(batch_size), batch_marker(batch_size)
         axes.plot(rates, values, color=colour, marker=marker, ms=5, lw=1.8)
@@ -46,11 +52,10 @@ def loss_against_rate(rates: Sequence[float], losses: Mapping[int, Sequence[floa
             ends.append(
                 (*max((rate, loss) for loss, rate in finite), f"batch {batch_size}", colour)
             )
-    top = axes.get_ylim()[1]
-    for batch_size, values in losses.items():
-        for loss, rate in zip(values, rates):
-            if not math.isfinite(loss):
-                mark_lost(axes, rate, top, color=batch_colour(batch_size))
+        lost += [(x, {"color": colour}) for x, y in zip(rates, values) if not math.isfinite(y)]
+    mark_lost(axes, lost)
+    explain_marks(axes, ring="best rate", lost=bool(lost))
+    log_x_axis(axes)
     name_ends(axes, ends)
     return figure
 
@@ -72,6 +77,7 @@ def rate_landscape(
         f"the upper edge the runs that were lost."
     )
     axes = new_axes(figure, "learning rate", "held-out loss (nats a token)")
+    axes.margins(MARGIN)
     axes.set_xscale("log")
     first = result.held_out[result.batch_sizes[0]][..., 0].nanmean().item()
     ends, lost = [], []
@@ -90,17 +96,17 @@ def rate_landscape(
             best.rate, best.loss, "o", ms=13, mfc="none", mec=colour, mew=1.6, alpha=look["alpha"]
         )
         ends.append((*kept[-1], f"batch {size:,}", colour))
-    top = axes.get_ylim()[1]
-    for rate, look in lost:
-        mark_lost(axes, rate, top, **look)
-    axes.set_ylim(top=top)
+    below = mark_lost(axes, lost)
+    explain_marks(axes, ring="best rate", lost=bool(lost))
     if chosen is not None and reference is not None:
-        _mark_rules(axes, result.best(reference).rate, reference, chosen)
+        _mark_rules(axes, result.best(reference).rate, reference, chosen, below)
+    log_x_axis(axes)
     name_ends(axes, ends)
     return figure
 
 
-def _mark_rules(axes: Axes, rate: float, reference: int, chosen: int) -> None:
+def _mark_rules(axes: Axes, rate: float, reference: int, chosen: int, below: float) -> None:
+    """Draw where both rules put the best rate, with their names below the lost runs."""
     low, high = axes.get_xlim()
     for rule, name, height in (("linear", "linear rule", 0.97), ("sqrt", "√ rule", 0.87)):
         predicted = scale_lr(rate, from_batch=reference, to_batch=chosen, rule=rule)
@@ -109,7 +115,7 @@ def _mark_rules(axes: Axes, rate: float, reference: int, chosen: int) -> None:
         beyond = " →" if predicted > high else ""
         axes.annotate(
             f"{name}: {predicted:.2g}{beyond} ",
-            (shown, height),
+            (shown, height * below),
             xycoords=("data", "axes fraction"),
             ha="right",
             va="top",
@@ -181,6 +187,7 @@ def loss_by_warmup(
         "crosses at the upper edge are runs that were lost."
     )
     axes = new_axes(figure, "learning rate after warmup", "held-out loss (nats a token)")
+    axes.margins(MARGIN)
     axes.set_xscale("log")
     ends, lost = [], []
     looks = zip(results.items(), mpl.colormaps["viridis"](_evenly(len(results))), "os^DvP")
@@ -188,7 +195,7 @@ def loss_by_warmup(
         first = result.held_out[batch_size][..., 0].nanmean().item()
         points = list(zip(result.learning_rates, result.mean_loss(batch_size).tolist()))
         kept = [(x, y) for x, y in points if y < first]
-        lost += [(x, colour) for x, y in points if not y < first]
+        lost += [(x, {"color": colour}) for x, y in points if not y < first]
         if not kept:
             continue
         axes.plot(*zip(*kept), marker=marker, color=colour, ms=6, lw=1.8)
@@ -196,11 +203,9 @@ def loss_by_warmup(
         ring = [(x, y) for x, y in kept if chosen == (warmup, x)]
         if ring:
             axes.plot(*zip(*ring), "o", ms=14, mfc="none", mec=GREY, mew=2)
-    top = axes.get_ylim()[1]
-    for order, (rate, colour) in enumerate(lost):
-        beside = 1 + 0.05 * (order % max(1, len(results)))
-        mark_lost(axes, rate * beside, top, color=colour)
-    axes.set_ylim(top=top)
+    mark_lost(axes, lost)
+    explain_marks(axes, ring="chosen" if chosen else "", lost=bool(lost))
+    log_x_axis(axes)
     name_ends(axes, ends)
     return figure
 

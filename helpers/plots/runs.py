@@ -13,6 +13,7 @@ from helpers.plots.look import (
     Picture,
     batch_colour,
     batch_marker,
+    log_x_axis,
     name_ends,
     new_axes,
 )
@@ -44,7 +45,7 @@ def loss_curves(
         axes.plot(x, losses, color=colour, marker=batch_marker(batch_size), ms=5, lw=1.8)
         ends.append((x[-1], losses[-1], f"batch {batch_size}", colour))
     if along == "seconds":
-        axes.set_xscale("log")
+        log_x_axis(axes)
     name_ends(axes, ends)
     return figure
 
@@ -73,7 +74,6 @@ def three_clocks(histories: Mapping[int, History], *, target: float) -> Picture:
     )
     for place, along in enumerate(("updates", "examples", "seconds"), start=1):
         axes = new_axes(figure, along, "held-out loss (nats a token)", rows_columns=(1, 3, place))
-        axes.set_xscale("log")
         axes.axhline(target, color=GREY, lw=1)
         for batch_size, history in histories.items():
             x, losses = _curve(history, along)
@@ -86,6 +86,7 @@ def three_clocks(histories: Mapping[int, History], *, target: float) -> Picture:
                 lw=1.8,
                 label=f"batch {batch_size:,}",
             )
+        log_x_axis(axes, labels=4)
     figure.axes[0].legend(frameon=False, fontsize="small")
     return figure
 
