@@ -11,6 +11,8 @@ import torch
 from helpers._checks import one_of, whole
 from helpers.model import ModelConfig
 
+GIB = 2**30
+
 
 def pick(name: str | None = None) -> torch.device:
     """Return the device to train on: CUDA where there is one, the CPU otherwise.
@@ -72,7 +74,11 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 @dataclass(frozen=True)
 class Preset:
-    """A shape of model that a machine trains in seconds, and AdamW rates worth trying on it."""
+    """A shape of model that a machine trains in seconds, and AdamW rates worth trying on it.
+
+    ``room`` is the memory that a card needs for it, in bytes: a pass over 256 windows in float32,
+    and a tenth more.
+    """
 
     name: str
     context: int
@@ -80,6 +86,7 @@ class Preset:
     layers: int
     heads: int
     rates: tuple[float, ...]
+    room: int
 
     def model(self, vocab_size: int) -> ModelConfig:
         """Return the configuration for a vocabulary of ``vocab_size`` tokens."""
@@ -87,29 +94,46 @@ class Preset:
 
 
 _RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+# A ladder: 17 thousand parameters, 110 thousand, 1 million and 10 million. A wider model wants
+# smaller rates.
+_LARGE_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+_XL_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 PRESETS = {
-    "small": Preset("small", context=32, width=32, layers=1, heads=2, rates=_RATES),
-    "medium": Preset("medium", context=64, width=64, layers=2, heads=4, rates=_RATES),
-    # A wider model wants smaller rates.
-    "gpu": Preset(
-        "gpu", context=256, width=320, layers=8, heads=5, rates=tuple(r / 10 for r in _RATES)
-    ),
+    size.name: size
+    for size in (
+        Preset("small", 32, 32, 1, 2, _RATES, room=GIB),
+        Preset("medium", 64, 64, 2, 4, _RATES, room=GIB),
+        Preset("large", 128, 128, 5, 4, _LARGE_RATES, room=2 * GIB),
+        Preset("xl", 256, 320, 8, 5, _XL_RATES, room=12 * GIB),
+    )
 }
 
 
-# ``helpers.footprint`` gives 10.5 GiB for the gpu preset at batch 256; a tenth is left free.
-ROOM_FOR_GPU = 12 * 2**30
-
-
-def preset(device: torch.device | str) -> Preset:
+def preset(device: torch.device | str, name: str | None = None) -> Preset:
     """Return the preset that fits a device, or the one of a name.
 
-    On a CPU it is "small" (20 thousand parameters). On CUDA it is "gpu" (10 million) if the card
-    has 12 GiB or more, as a T4 does, and "medium" (120 thousand) if it has less.
+    On a CPU it is "small" (17 thousand parameters), on CUDA "large" (1 million) if the card has
+    room for it, and "medium" (110 thousand) if not. ``preset(device, "xl")`` is the one asked for,
+    and so is ``preset("xl")``, wherever it runs then.
+
+    Raises ``ValueError`` for a name that is not there, and for a card that is too small for the
+    preset of that name.
     """
     if not isinstance(device, torch.device):
         return PRESETS[one_of("device", device, PRESETS)]
+    if name is not None:
+        one_of("name", name, PRESETS)
     if device.type != "cuda":
-        return PRESETS["small"]
+        return PRESETS[name or "small"]
     memory = torch.cuda.get_device_properties(device).total_memory
-    return PRESETS["gpu" if memory >= ROOM_FOR_GPU else "medium"]
+    if name is None:
+        return PRESETS["large" if memory >= PRESETS["large"].room else "medium"]
+    size = PRESETS[name]
+    if memory < size.room:
+        fitting = [repr(other.name) for other in PRESETS.values() if other.room <= memory]
+        raise ValueError(
+            f"name must be a preset that the card has room for; {name!r} needs "
+            f"{size.room / GIB:.1f} GiB and the card has {memory / GIB:.1f} GiB, enough for "
+            f"{' or '.join(fitting) or 'none'}"
+        )
+    return size
