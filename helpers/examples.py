@@ -114,6 +114,7 @@ def draw_updates(
             rank=rank,
             devices=plan.devices,
         )
+        batches = batches[: plan.batches_per_epoch]  # without a last update that is left out
         start, skipped = skipped, 0
         while start < len(batches):
             accumulation = plan.accumulation_at(made)

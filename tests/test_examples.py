@@ -38,6 +38,15 @@ def test_updates_drawn_from_anywhere_are_those_of_the_whole_run(
         assert [len(update) for update in rest] == [len(update) for update in whole[made:]]
 
 
+def test_an_update_that_is_left_out_is_not_drawn():
+    plan = RunPlan(22, 4, accumulation=2, epochs=2, drop_last_update=True)
+    # Two full updates of 8 an epoch; the third would have had 6.
+    drawn = list(itertools.islice(draw_updates(plan, 3), plan.total_steps))
+    assert [[len(batch) for batch in update] for update in drawn] == [[4, 4]] * 4
+    epochs = [torch.cat([torch.cat(update) for update in drawn[i : i + 2]]) for i in (0, 2)]
+    assert [len(set(epoch.tolist())) for epoch in epochs] == [16, 16]
+
+
 def test_a_ramp_draws_the_same_examples_in_more_or_in_larger_micro_batches():
     plan = RunPlan(20, 2, accumulation=2, max_steps=4, ramp=batch_ramp(4, {1: 8}))
     # 4 + 8 + 8 is an epoch of 20, and the next begins with a full update

@@ -191,3 +191,10 @@ def test_what_is_no_log_is_refused():
         check_log(None, 5)
     with pytest.raises(TypeError, match="plan must be a RunPlan or None; got 5"):
         check_log(5, "Num examples = 3")
+
+
+@pytest.mark.parametrize(("examples", "size"), [(11, 4), (10, 3)])
+def test_of_two_batches_that_make_as_many_updates_the_nearer_one_is_implied(examples, size):
+    # Batches of 3 and of 4 both make 3 updates: one of them drops a rest, the other keeps it.
+    said = check_log(None, f"Num examples = {examples}\nNum Epochs = 1\nTotal steps = 3")
+    assert any(f"{size} examples an update" in line for line in said.implies), said
