@@ -48,8 +48,6 @@ lint: $(VENV)/.test
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
-# What so few runs do not decide is no failure for a reader, but it is one here.
-test: export CLAIMS := strict
 test: $(VENV)/.test lint $(PYODIDE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 	$(NBVAL) -n 2 --dist loadfile $(NOTEBOOKS)
