@@ -13,13 +13,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from helpers._checks import one_of, positive
 from helpers.model import IGNORED, token_loss
+from helpers.precision import Precision
 
 MicroBatch = tuple[Tensor, Tensor]
 NORMALIZE = ("tokens", "batches")
 
 
 def backward(
-    model: nn.Module, micro_batches: Sequence[MicroBatch], *, normalize: str = "tokens"
+    model: nn.Module,
+    micro_batches: Sequence[MicroBatch],
+    *,
+    normalize: str = "tokens",
+    precision: Precision | None = None,
 ) -> tuple[Tensor, int]:
     """Add the gradients of one update to the parameters' ``.grad``; return its loss and targets.
 
@@ -33,6 +38,9 @@ def backward(
     number of targets are then those of all devices, and gradients are sent once, with the last
     micro-batch. With "batches" each device averages its own.
 
+    ``precision`` says in what numbers the model computes, those that it has if not given; the loss
+    is added up in 32 bits or more. With "float16" the gradients are scaled: see ``Precision``.
+
     Raises ``ValueError`` for no micro-batch, no target in the whole update, or an unknown rule.
     """
     one_of("normalize", normalize, NORMALIZE)
@@ -44,14 +52,17 @@ def backward(
         raise ValueError(
             f"micro_batches must hold a target; got {len(counts)} micro-batches without one"
         )
+    precision = precision or Precision("float32", model)
     total: Tensor | float = 0.0
     for number, ((inputs, targets), count) in enumerate(zip(micro_batches, counts), start=1):
         if count == 0 and not shared:
             continue
         divisor = mean_count if normalize == "tokens" else max(count, 1) * len(counts)
         with model.no_sync() if shared and number < len(counts) else nullcontext():
-            loss = token_loss(model(inputs), targets, "sum") / divisor
-            loss.backward()
+            with precision.forward():
+                logits = model(inputs)
+            loss = token_loss(precision.wide(logits), targets, "sum") / divisor
+            precision.scaled(loss).backward()
         total = total + loss.detach()
     if not shared:
         return total, sum(counts)

@@ -13,7 +13,9 @@ class History:
     ``loss`` is the mean over the targets of an update, in nats, before that update is made.
     ``examples``, ``tokens`` (targets) and ``seconds`` (of training, without evaluation) count up
     from the start. ``held_out`` maps a number of updates made to the held-out loss after them.
-    ``diverged_at`` is the update whose loss was not finite, and which was therefore not made.
+    ``diverged_at`` is the update whose loss was not finite, or whose gradient was not at any scale,
+    and which was therefore not made. ``skipped`` counts gradients that overflowed in 16 bits; each
+    was tried again, so that no update is missing.
     """
 
     plan: RunPlan
@@ -25,6 +27,7 @@ class History:
     held_out: dict[int, float] = field(default_factory=dict)
     diverged_at: int | None = None
     interrupted: bool = False
+    skipped: int = 0
 
     @property
     def steps(self) -> int:
@@ -62,6 +65,8 @@ class History:
             parts.append(f"diverged at update {self.diverged_at:,}")
         elif self.held_out:
             parts.append(f"held-out loss {self.final_loss:.3f}")
+        if self.skipped:
+            parts.append(f"{self.skipped:,} skipped")
         if self.interrupted:
             parts.append("interrupted")
         return f"History: {', '.join(parts)}"

@@ -15,9 +15,10 @@ from helpers.checkpoint import fingerprint, load_state, save_state
 from helpers.device import random_state, set_random_state
 from helpers.examples import Examples
 from helpers.history import History
+from helpers.precision import Precision
 
-# What a checkpoint means that was written before plans had these.
-_BEFORE = {"drop_last_update": False, "warmup_by": "updates"}
+# What a checkpoint means that was written before runs had these.
+_BEFORE = {"drop_last_update": False, "warmup_by": "updates", "precision": "float32"}
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
@@ -62,10 +63,13 @@ class RunKeeper:
         history: History,
         examples: Examples,
         schedule: Sequence[float],
+        precision: Precision,
         **options: object,
     ) -> None:
         self.path = Path(path)
         self.model, self.updater, self.history = bare(model), updater, history
+        self.precision = precision
+        options = options | {"precision": precision.name}
         self.device = next(model.parameters()).device
         self.writes = place(model)[0] == 0
         self.run = self._describe(examples, schedule, options)
@@ -81,6 +85,7 @@ class RunKeeper:
             "optimizer": self.updater.state_dict(),
             "random": random_state(self.device),
             "history": happened,
+            "precision": self.precision.state(),
         }
         save_state(self.path, state)
 
@@ -91,6 +96,7 @@ class RunKeeper:
         self.model.load_state_dict(state["model"])
         self.updater.load_state_dict(state["optimizer"])
         set_random_state(state["random"], self.device)
+        self.precision.set_state(state.get("precision", {}))
         vars(self.history).update(state["history"])
 
     def _describe(

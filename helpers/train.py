@@ -19,6 +19,7 @@ from helpers.examples import Data, Examples, draw_updates
 from helpers.history import History
 from helpers.keeper import RunKeeper, check_keeping
 from helpers.plan import RunPlan
+from helpers.precision import Precision
 from helpers.schedule import BatchRamp
 
 OPTIMIZERS = {"adamw": AdamW, "sgd": SGD, "momentum": partial(SGD, momentum=0.9)}
@@ -46,6 +47,7 @@ def train(
     checkpoint: str | Path | None = None,
     save_every: int | None = None,
     resume: bool = False,
+    precision: str = "float32",
 ) -> History:
     """Train ``model`` in place, on the device where it is, and return what happened.
 
@@ -86,6 +88,11 @@ def train(
     resume
         Go on from the checkpoint, as if the run had never stopped: bit for bit on the same
         machine. Every other argument is the same as before.
+    precision
+        "float32", the numbers that the model has; or "bfloat16" or "float16" beside weights of 32
+        bits: see ``Precision``. An update whose gradient overflows in "float16" is skipped: it
+        counts in ``History.skipped`` and not for the schedule, and its examples are tried again at
+        half the scale. Held-out losses are always those of the model's own numbers.
 
     A loss that is no longer finite ends the run: see ``History.diverged_at``. Ctrl-C returns what
     there is.
@@ -114,6 +121,7 @@ def train(
         one_of("optimizer", optimizer, OPTIMIZERS)
     examples.refuse_update_without_target(plan, seed)
 
+    numbers = Precision(precision, model)
     clip = math.inf if clip is None else float(clip)
     seed_everything(seed)
     updater = build_optimizer(optimizer, [{"params": list(model.parameters())}], lr)
@@ -121,7 +129,9 @@ def train(
     history = History(plan)
     factors = [1.0] * plan.total_steps if schedule is None else schedule
     if checkpoint is not None:
-        keeper = RunKeeper(checkpoint, model, updater, history, examples, factors, clip=clip, **how)
+        keeper = RunKeeper(
+            checkpoint, model, updater, history, examples, factors, numbers, clip=clip, **how
+        )
     if resume:
         keeper.resume()
     updates = draw_updates(plan, seed, rank, made=history.steps, grow=grow)
@@ -142,15 +152,22 @@ def train(
                 group["lr"] = lr * factor
 
             micro_batches = [examples.batch(positions) for positions in update]
-            loss, targets = backward(model, micro_batches, normalize=normalize)
-            loss = loss.item()
-            if not math.isfinite(loss):
+            made = False
+            for _ in range(numbers.attempts):
+                loss, targets = backward(
+                    model, micro_batches, normalize=normalize, precision=numbers
+                )
+                loss = loss.item()
+                if not math.isfinite(loss):
+                    break
+                made = numbers.update(model, updater, clip)
+                updater.zero_grad()
+                if made:
+                    break
+                history.skipped += 1
+            if not made:
                 history.diverged_at = history.steps + 1
                 break
-            if clip < math.inf:
-                nn.utils.clip_grad_norm_(model.parameters(), clip)
-            updater.step()
-            updater.zero_grad()
 
             drawn = devices * sum(map(len, update))
             history.add(loss, lr * factor, drawn, targets, time.perf_counter() - started)

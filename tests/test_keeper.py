@@ -68,6 +68,7 @@ RESUMED = [
     ("micro-batch", 3, {"grow": "batch_size"}),
     ("momentum", 5, {"optimizer": "momentum", "save_every": 3}),
     ("amsgrad", 7, {"optimizer": lambda groups, lr: torch.optim.Adam(groups, lr, amsgrad=True)}),
+    ("float16", 7, {"precision": "float16"}),
     ("short window", 5, {"ramp": None, "batch_size": 3, "accumulation": 4, "drop_last": True}),
 ]
 
