@@ -34,7 +34,12 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 ROOT = Path(__file__).parent.parent
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SCREENSHOTS = ROOT / "build" / "screenshots"
-ANOTHER_COMPUTER = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "2"}
+ANOTHER_COMPUTER = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "OMP_NUM_THREADS": "2",
+    # Two kernels at once on two cores: threads that wait by spinning would hold each other up.
+    "OMP_WAIT_POLICY": "passive",
+}
 SETTINGS = {
     # All cells stay in the page, so that the test can look at each of them.
     "notebook-extension/tracker": '{"windowingMode": "none"}',
