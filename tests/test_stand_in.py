@@ -1,0 +1,112 @@
+"""The notebooks on a card that is not there: a forgotten ``.to(device)`` is found here."""
+
+import copy
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from helpers import claims, data, device
+from helpers.device import Preset, pick
+from helpers.memory import measure
+from helpers.model import ModelConfig, SmallLM
+from helpers.noise import noise_scale
+from helpers.sweep import sweep
+from helpers.train import evaluate, train
+from tests.stand_in import card
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("0*.ipynb"))
+CHARACTERS = 300_000  # of the text
+SIZES = {"small": (16, 16, 1, 2), "medium": (8, 16, 1, 2), "large": (8, 16, 2, 2)}
+# What makes a notebook short. Its claims need not hold so, but all of its code runs.
+SHORT = {
+    "01_batches": {
+        "EXAMPLES = 1024": "EXAMPLES = 64",
+        "steps=200": "steps=4",
+        "256 // batch_size": "16 // batch_size",
+    },
+    "02_steps_and_epochs": {
+        "STEPS = 320": "STEPS = 24",
+        "steps=400": "steps=50",
+        "curve[400]": "curve[50]",
+        "[:1024]": "[:64]",
+        "steps=120": "steps=4",
+    },
+    "03_accumulation_equivalence": {
+        "STEPS = 300": "STEPS = 12",
+        "[:2048]": "[:64]",
+        "range(12)": "range(5)",
+    },
+    "04_linear_scaling_limits": {
+        "EXAMPLES = 2048": "EXAMPLES = 512",
+        "steps=60": "steps=4",
+        "EPOCHS = 6": "EPOCHS = 1",
+    },
+    "05_critical_batch_size": {
+        "(0, 256, 1024)": "(0, 2, 4)",
+        "added(1024)": "added(4)",
+        "added(256)": "added(2)",
+        "SPAN = 1024": "SPAN = 64",
+    },
+    "06_warmup": {
+        "(3, 5, 8)": "(3, 3, 3)",
+        "(39, 75, 300)": "(3, 5, 9)",
+        "cost[39]": "cost[3]",
+        "cost[300]": "cost[9]",
+        "10_240": "1_024",
+        "8192 // 16": "1024 // 16",
+        "= 200, 10, 4": "= 20, 10, 4",
+        "[100]": "[10]",
+    },
+    "07_gpu_memory": {
+        "= 100, 64, 128, 2, 4": "= 20, 8, 16, 2, 4",
+        "32 * MIB": "MIB",
+        "range(5)": "range(3)",
+    },
+    "08_data_parallel": {":240]": ":24]"},
+    "09_plan_a_run": {"64, 64, 2, 4": "64, 16, 1, 2"},
+}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Small presets, a short text, and claims that are only written down."""
+    heard = []
+
+    def note(text, ok, **measured):
+        claims._judgement(ok)
+        heard.append(text + claims._numbers(measured, ""))
+
+    monkeypatch.setattr(claims, "claim", note)
+    monkeypatch.setattr(
+        claims, "verdict", lambda _, text, __, ok, **measured: note(text, ok, **measured)
+    )
+    text = data.load_text()[:CHARACTERS]
+    monkeypatch.setattr(data, "load_text", lambda: text)
+    for name, size in SIZES.items():
+        preset = Preset(name, *size, device.PRESETS[name].rates, room=1)
+        monkeypatch.setitem(device.PRESETS, name, preset)
+    return heard
+
+
+def cells_of(path):
+    """Yield the identifier and the shortened code of each cell."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    short = SHORT[path.stem] | {"SEED, SEED + 5": "SEED, SEED + 3"}
+    for long in SHORT[path.stem]:
+        assert any(long in cell.source for cell in cells), f"{long} is no longer in {path.name}"
+    for cell in cells:
+        pattern = "|".join(map(re.escape, short))
+        yield cell.id, re.sub(pattern, lambda found: short[found[0]], cell.source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_on_the_stand_in(path, short):
+    space = {}
+    with card():
+        for name, source in cells_of(path):
+            exec(compile(source, f"{path.stem}:{name}", "exec"), space)
+    assert len(short) >= 10  # the claims and verdicts came
