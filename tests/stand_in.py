@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._tools.mem_tracker import _WeakRefInfo
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -85,7 +86,7 @@ class Names(TorchFunctionMode):
         if func == torch.Tensor.to:
             asked, args = _asked(args)
         if func == torch.Tensor.cuda:
-            func, args = torch.Tensor.to, args[:1] + (HOST,)
+            func, args = torch.Tensor.to, (*args[:1], HOST)
         if kwargs.get("device") is not None:
             asked = _place(kwargs["device"])
             kwargs["device"] = HOST
@@ -193,6 +194,11 @@ def card(gib: float = 15.0) -> Iterator[None]:
         groups = by_device(*args)
         return {(groups[k][0][0][0].device, k[1]): value for k, value in groups.items()}
 
+    weigh = _WeakRefInfo.create_winfo
+
+    def weighed(storage, _, *rest):
+        return weigh(storage, storage.device, *rest)  # the tracker asks where no mode answers
+
     fakes = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -209,9 +215,8 @@ def card(gib: float = 15.0) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.multiple(torch.cuda, **fakes))
         stack.enter_context(patch.object(torch.UntypedStorage, "device", at))
-        stack.enter_context(
-            patch.object(torch._C, "_group_tensors_by_device_and_dtype", grouped)
-        )
+        stack.enter_context(patch.object(_WeakRefInfo, "create_winfo", weighed))
+        stack.enter_context(patch.object(torch._C, "_group_tensors_by_device_and_dtype", grouped))
         stack.enter_context(checks)
         stack.enter_context(Names(checks))
         yield

@@ -102,6 +102,85 @@ def cells_of(path):
         yield cell.id, re.sub(pattern, lambda found: short[found[0]], cell.source)
 
 
+def test_what_is_made_of_the_card_says_so_and_comes_back():
+    with card():
+        there, here = torch.ones(3, device=pick()), torch.ones(3)
+        on_card = (
+            there + there,
+            there * here.sum(),
+            there.double(),
+            there[here.long()],
+            here.cuda(),
+        )
+        assert {tensor.device.type for tensor in on_card} == {"cuda"}
+        assert here.device.type == there.cpu().device.type == here.to("cpu").device.type == "cpu"
+        here[0] = 2 * there[0]
+        assert here.tolist() == [2, 1, 1]
+        model = copy.deepcopy(SmallLM(ModelConfig(20, 8, 16, 1, 2)).to("cuda"))
+        assert all(weight.is_cuda for weight in model.parameters())
+    assert pick().type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda there, here: there + here,
+        lambda there, here: here * there.sum(),
+        lambda there, here: there.mul_(here),
+        lambda there, here: torch.cat([there, here]),
+        lambda there, here: torch.stack([there.sum(), here.sum()]),
+        lambda there, here: here[there.long()],
+        lambda there, here: torch.equal(there, here),
+        lambda there, _: there.numpy(),
+        lambda *_: torch.rand(3, device="cuda", generator=torch.Generator()),
+    ],
+)
+def test_what_cuda_refuses_is_refused(mixed):
+    with card():
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        with pytest.raises(
+            (RuntimeError, TypeError), match=r"same device|Tensor.cpu|'cuda' device"
+        ):
+            mixed(there, here)
+
+
+def test_training_on_the_stand_in_is_that_of_the_cpu():
+    config = ModelConfig(20, 8, 16, 1, 2)
+    windows = torch.randint(20, (40, 9), generator=torch.Generator().manual_seed(0))
+    how = {"batch_size": 4, "lr": 1e-2, "steps": 3, "clip": 0.1}
+
+    def losses(where):
+        model = SmallLM(config).to(where)
+        return [*train(model, windows, **how).loss, evaluate(model, windows)]
+
+    with card():
+        assert losses("cuda") == losses("cpu")
+        runs = sweep(config, windows, learning_rates=[0.01], batch_sizes=[4], examples=8)
+        assert runs.finished.all()
+        there = SmallLM(config).to("cuda")
+        assert noise_scale(there, windows.cuda()[:, :-1], windows.cuda()[:, 1:]).examples == 40
+        with pytest.raises(RuntimeError, match="same device"):
+            there(windows[:, :-1])
+
+
+def test_memory_on_the_stand_in_is_seen_as_on_the_cpu():
+    def seen(where):
+        model = SmallLM(ModelConfig(20, 8, 16, 1, 2)).to(where)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        tokens = torch.zeros(4, 8, dtype=torch.int64, device=where)
+
+        def step():
+            model(tokens).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return measure(step, device=where).later
+
+    with card():
+        # On CUDA the tracker rounds each tensor up to 512 bytes.
+        assert seen("cuda").at_peak == pytest.approx(seen("cpu").at_peak, rel=0.3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_on_the_stand_in(path, short):
