@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -223,6 +225,40 @@ def test_a_notebook_is_stopped_when_time_is_over(monkeypatch, tmp_path):
     found = gpu_check.notebooks(time.perf_counter())
     assert found["endless"]["finished"] is False
     assert found["ok"] is True  # too slow is no error
+
+
+def test_what_a_notebook_claims_and_takes_is_written_down(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_check, "NOTEBOOKS", tmp_path)
+    path = ROOT / "notebooks" / "09_plan_a_run.ipynb"
+    shutil.copy(path, tmp_path)
+    found = gpu_check.notebooks(time.perf_counter() + 600)
+    run = found[path.stem]
+    assert found["ok"] is run["finished"] is True
+    json.dumps(found, allow_nan=False)
+    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert list(run["cells"]) == [cell.id for cell in code]
+    assert sum(run["cells"].values()) < run["seconds"]
+    claimed = {claim["claim"]: claim for claim in run["claims"]}
+    assert len(claimed) == sum(cell.source.count("claim(\n") for cell in code) + sum(
+        len(re.findall(r"^claim\(\".*\)$", cell.source, re.MULTILINE)) for cell in code
+    )
+    time_kept = claimed["Time within a factor of two."]
+    assert time_kept["cell"] == "claim-carry-out"
+    assert time_kept["numbers"].startswith("taken to planned = ")
+
+
+def test_a_claim_that_is_contradicted_is_a_failure_and_the_rest_is_heard(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_check, "NOTEBOOKS", tmp_path)
+    write_notebook(
+        tmp_path / "wrong.ipynb",
+        "from helpers.claims import claim\nclaim('No.', 1 > 2, of=1)\nclaim('Yes.', 2 > 1)",
+    )
+    found = gpu_check.notebooks(time.perf_counter() + 300)
+    assert found["ok"] is False
+    assert found["wrong"]["finished"] is True
+    outcomes = [(claim["claim"], claim["outcome"]) for claim in found["wrong"]["claims"]]
+    assert outcomes == [("No.", "contradicted"), ("Yes.", "borne_out")]
+    assert found["wrong"]["claims"][0]["numbers"] == "of = 1"
 
 
 def write_notebook(path, source):
