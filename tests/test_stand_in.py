@@ -2,24 +2,31 @@
 
 import copy
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from helpers import claims, data, device
-from helpers.device import Preset, pick
+from helpers.device import GIB, Preset, pick
+from helpers.footprint import estimate
 from helpers.memory import measure
 from helpers.model import ModelConfig, SmallLM
 from helpers.noise import noise_scale
+from helpers.shapes import Shape
 from helpers.sweep import sweep
 from helpers.train import evaluate, train
 from tests.stand_in import card
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("0*.ipynb"))
 CHARACTERS = 300_000  # of the text
-SIZES = {"small": (16, 16, 1, 2), "medium": (8, 16, 1, 2), "large": (8, 16, 2, 2)}
+PRESETS = dict(device.PRESETS)  # as they are
+VOCABULARY = 103
+SIZES = {"small": (16, 16, 1, 2), "medium": (8, 16, 2, 2), "large": (8, 16, 3, 2)}
+BY_LAYERS = {layers: name for name, (_, _, layers, _) in SIZES.items()}
 # What makes a notebook short. Its claims need not hold so, but all of its code runs.
 SHORT = {
     "01_batches": {
@@ -181,11 +188,41 @@ def test_memory_on_the_stand_in_is_seen_as_on_the_cpu():
         assert seen("cuda").at_peak == pytest.approx(seen("cpu").at_peak, rel=0.3)
 
 
+@contextmanager
+def weighed_passes():
+    """Collect what each pass of a preset's model would take at its real size, by preset.
+
+    In bytes, as ``estimate`` has it. Stacks of a sweep are not seen: they are made to fit.
+    """
+    most = {"medium": 0, "large": 0}
+
+    def weigh(model, given):
+        if isinstance(model, SmallLM) and given[0].dim() == 2:
+            rows, config = len(given[0]), model.config
+            name = BY_LAYERS[config.layers]
+            share = config.context / SIZES[name][0]
+            wide = model.final_norm.weight.element_size() // 4  # 2 in float64
+            for real in most:
+                size = PRESETS[name if name == "small" else real]
+                context = max(1, round(share * size.context))
+                shape = Shape(VOCABULARY, context, size.width, size.layers, size.heads)
+                how = {"batch_size": rows * wide, "context": context, "precision": "float32"}
+                most[real] = max(most[real], estimate(shape, **how).peak)
+
+    handle = register_module_forward_pre_hook(weigh)
+    try:
+        yield most
+    finally:
+        handle.remove()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_on_the_stand_in(path, short):
     space = {}
-    with card():
+    with card(), weighed_passes() as most:
         for name, source in cells_of(path):
             exec(compile(source, f"{path.stem}:{name}", "exec"), space)
     assert len(short) >= 10  # the claims and verdicts came
+    assert most["large"] < 12 * GIB  # on a T4, which has 15
+    assert most["medium"] < 6 * GIB
