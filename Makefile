@@ -6,7 +6,7 @@
 # make address OWNER/NAME   the repository's address, everywhere it stands
 # make evidence   every claim on other seeds, texts and processors, as tests/evidence.md (hours)
 # make bench      speed, as ratios inside one run
-# make gpu-check  what only a GPU can tell, as JSON
+# make gpu-check  what only a GPU can tell, and the notebooks' claims on it, as JSON
 # make lint       ruff over code and notebooks, and the workflow files
 # make clean      remove .venv and every cache
 

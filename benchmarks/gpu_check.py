@@ -1,7 +1,8 @@
 """What only a GPU can tell, as one JSON object: ``python -m benchmarks.gpu_check``.
 
-Without a GPU, or with ``--device cpu``, the same parts run at a tiny size. A part that fails is
-reported with its error, and the others run all the same; what is done is told on stderr meanwhile.
+Without a GPU, or with ``--device cpu``, the same parts run at a tiny size, and the notebooks as
+they are. A part that fails is reported with its error, and the others run all the same; what is
+done is told on stderr meanwhile.
 """
 
 import argparse
