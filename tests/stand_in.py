@@ -184,9 +184,9 @@ def _single_numbers(given: Iterable[Tensor]) -> bool:
 
 
 @contextmanager
-def card(gib: float = 15.0) -> Iterator[None]:
-    """Let this machine seem to have one card of so many GiB: the 15 of a T4 if not said."""
-    total = int(gib * 2**30)
+def card() -> Iterator[None]:
+    """Let this machine seem to have one card, with the memory of a T4."""
+    total = 15 * 2**30
     checks = Checks()
     by_device = torch._C._group_tensors_by_device_and_dtype
 
