@@ -6,6 +6,7 @@
 # make address OWNER/NAME   the repository's address, everywhere it stands
 # make evidence   every claim on other seeds, texts and processors, as tests/evidence.md (hours)
 # make bench      speed, as ratios inside one run
+# make base       train the base model of notebook 10 anew (a quarter of an hour)
 # make gpu-check  what only a GPU can tell, and the notebooks' claims on it, as JSON
 # make lint       ruff over code and notebooks, and the workflow files
 # make clean      remove .venv and every cache
@@ -22,7 +23,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 PYODIDE := book/node_modules/pyodide/compiled.zip
 NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 600 -p no:cacheprovider
 
-.PHONY: lab test notebooks evidence student book address bench gpu-check lint clean install
+.PHONY: lab test notebooks evidence student book address bench base gpu-check lint clean install
 .DEFAULT_GOAL := lab
 
 # A stamp for each set of packages: make installs again only when a list of dependencies changed.
@@ -84,6 +85,9 @@ address:
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+base: $(VENV)/.lab
+	$(BIN)/python -m helpers.base
 
 gpu-check: $(VENV)/.lab
 	$(BIN)/python -m benchmarks.gpu_check
