@@ -45,7 +45,7 @@ def test_a_prompt_that_leaves_no_room_is_refused(prompt):
 
 def test_the_records_ask_for_words_of_the_text_once():
     records = kind_records(seed=3)
-    assert len(records) == len({record.pieces[0] for record in records}) == 936
+    assert len(records) == len({record.pieces[0] for record in records}) == 901
     assert records != kind_records(seed=4)
     assert set(records) == set(kind_records(seed=4))
     inputs, _ = collate(records, base.tokenizer())
