@@ -13,6 +13,7 @@ import yaml
 from book.address import change, current, site
 
 ROOT = Path(__file__).parent.parent
+BINARY = (".png", ".safetensors")
 OWN = r"([A-Za-z0-9-]+/[\w.-]*\w)"
 # Every form in which a repository's own address is written.
 FORMS = (
@@ -38,7 +39,7 @@ def tracked(root=ROOT):
 def addresses(root):
     found = {form: set() for form in FORMS}
     for path in tracked(root):
-        if path.suffix != ".png" and path != root / "book" / "address.py":
+        if path.suffix not in BINARY and path != root / "book" / "address.py":
             for form in FORMS:
                 found[form] |= set(re.findall(form, path.read_text("utf-8")))
     return found
